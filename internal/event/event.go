@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package event is the CloudEvents 1.0.2 envelope of the bridge and its encodings: HTTP (binary, structured, batch),
+// the JSON format, NATS headers, and MQTT both ways.
+//
+// An Event is immutable once it has been handed on: the log, the router, the lanes and the MQTT tail share one value.
+// Data is the payload as it was received and is never parsed unless someone asks. Decoders refuse what the
+// specification refuses and name the attribute; they copy what they keep, so a caller may reuse its buffer. The
+// package uses the standard library only, starts no goroutine and holds no state.
+package event
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Event is a CloudEvent 1.0. The zero value of an optional attribute means that it is absent.
+type Event struct {
+	ID, Source, Type, Subject, DataContentType, DataSchema string
+	Time                                                   time.Time   // zero = absent
+	Extensions                                             []Attribute // few; sorted by name, each name once
+	Data                                                   []byte      // nil = absent; the payload as received
+}
+
+// Attribute is an extension attribute. Value is a string, an int32 or a bool, as patterns and JSON see it.
+type Attribute struct {
+	Name  string
+	Value any
+}
+
+// Extension returns the value of an extension and whether it is there.
+func (e *Event) Extension(name string) (any, bool) {
+	for i := range e.Extensions {
+		if e.Extensions[i].Name == name {
+			return e.Extensions[i].Value, true
+		}
+	}
+	return nil, false
+}
+
+// Record is an event together with what the bridge knows of its arrival. It is what a bus stores. Immutable once
+// appended.
+type Record struct {
+	Event    Event
+	Received time.Time // when the bridge accepted it; set by bridge.Ingest, stored with nanoseconds
+	Minted   bool      // the bridge chose the id, so it is not deduplicated
+	MQTT     *Origin   // non-nil for an event that was published over MQTT
+}
+
+// Origin is how an event was published over MQTT, kept so that it can be passed on to subscribers without loss.
+type Origin struct {
+	Topic      string // byte-exact
+	Client     string // client id of the publisher, for No Local
+	Principal  string // who published; "" for anonymous
+	QoS        byte   // 0, 1, 2
+	Retain     bool
+	Version    byte   // 4 or 5
+	Properties []byte // raw MQTT 5 properties worth passing on (payload format, expiry, content type, response topic, correlation data, user properties in order), without their length; nil for 3.1.1
+}
+
+// Position is where an event is in the log.
+type Position struct {
+	Stream string // such as EV_default
+	Seq    uint64 // 1 is the first
+}
+
+// String returns <stream>:<sequence>.
+func (p Position) String() string { return p.Stream + ":" + strconv.FormatUint(p.Seq, 10) }
+
+// IsZero reports whether p is no position.
+func (p Position) IsZero() bool { return p.Seq == 0 }
+
+// MarshalText is String.
+func (p Position) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText is ParsePosition.
+func (p *Position) UnmarshalText(b []byte) (err error) {
+	*p, err = ParsePosition(string(b))
+	return err
+}
+
+// ParsePosition reads what String wrote.
+func ParsePosition(s string) (Position, error) {
+	i := strings.LastIndexByte(s, ':')
+	if i <= 0 {
+		return Position{}, fmt.Errorf("position %q is not <stream>:<sequence>", s)
+	}
+	n, err := strconv.ParseUint(s[i+1:], 10, 64)
+	if err != nil || n == 0 {
+		return Position{}, fmt.Errorf("position %q is not <stream>:<sequence>", s)
+	}
+	return Position{Stream: s[:i], Seq: n}, nil
+}
+
+// Key is the identity of an event, a hash of source and id (CloudEvents 1.0.2 section 3.1: source + id is unique for
+// each distinct event). It is stored beside positions, so that a position can be checked on read.
+type Key [16]byte
+
+// Key returns the identity of the event.
+func (e *Event) Key() Key {
+	var buf [256]byte
+	b := append(buf[:0], e.Source...)
+	b = append(b, 0)
+	b = append(b, e.ID...)
+	sum := sha256.Sum256(b)
+	return Key(sum[:16])
+}
+
+// Error is why an event was refused. Its text names the attribute and what is allowed, and never repeats a value.
+type Error struct {
+	Attribute   string // attribute at fault, in lower case as sent; "data", "data_base64"; "" when the whole is wrong
+	Index       int    // position in a batch; -1 outside a batch
+	Reason      string // what is wrong and what is allowed
+	Unsupported bool   // the media type or spec version is not understood (HTTP 415)
+}
+
+// Error returns the reason, with the attribute in front.
+func (e *Error) Error() string {
+	s := e.Reason
+	if e.Attribute != "" {
+		s = e.Attribute + ": " + s
+	}
+	if e.Index >= 0 {
+		s = "event " + strconv.Itoa(e.Index) + ": " + s
+	}
+	return s
+}
+
+// Pointer is where the fault is, as a JSON pointer: /<attribute>, /<index>/<attribute> in a batch, "" for the whole.
+func (e *Error) Pointer() string {
+	var p string
+	if e.Index >= 0 {
+		p = "/" + strconv.Itoa(e.Index)
+	}
+	if e.Attribute != "" {
+		p += "/" + strings.ReplaceAll(strings.ReplaceAll(e.Attribute, "~", "~0"), "/", "~1")
+	}
+	return p
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package targets is the contract between the bridge and the ways out of it: what a delivery is, what a target
+// promises, how a failure is classed, and when it is tried again.
+//
+// A Target is called from many goroutines at once, up to the lane's concurrency. It makes exactly one attempt per
+// call, honours ctx, starts nothing that outlives the call, and leaves retry, order, rate and dead letters to the lane.
+package targets
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+)
+
+// Delivery is one event on its way to one target. It is the same on every attempt but for Attempt.
+type Delivery struct {
+	ID       string       // stable for (event, rule, target) over all attempts; no dots; becomes webhook-id
+	Event    *event.Event // after the transform; shared, not to be changed
+	Bus      string
+	Rule     string
+	Target   string
+	Attempt  int // 1 is the first
+	Position event.Position
+}
+
+// Target delivers events to one destination.
+type Target interface {
+	// Deliver makes one attempt and blocks until the far side has answered or ctx is done. A nil error means that the
+	// far side accepted the event. An error that is not a *Error counts as retryable with reason "internal".
+	Deliver(ctx context.Context, d Delivery) (Result, error)
+}
+
+// Result is what is known of an attempt, whether it succeeded or not.
+type Result struct {
+	Status int    // HTTP status or the like; 0 when there was no answer
+	Head   string // start of the answer, sanitised (no control characters, valid UTF-8), at most 1 KiB
+	Remote string // address that was talked to
+}
+
+// Reason is why an attempt failed: a closed set, so that it can be a metric label.
+type Reason string
+
+// The reasons.
+const (
+	ReasonStatus         Reason = "status"          // the answer's status says no
+	ReasonRedirect       Reason = "redirect"        // 3xx, never followed
+	ReasonGone           Reason = "gone"            // 410
+	ReasonTimeout        Reason = "timeout"         // no answer in time
+	ReasonConnect        Reason = "connect"         // no connection: refused, unreachable, reset while dialling
+	ReasonDNS            Reason = "dns"             // the name does not resolve
+	ReasonTLS            Reason = "tls"             // handshake or certificate
+	ReasonReset          Reason = "reset"           // the connection broke before the answer was complete
+	ReasonBlockedAddress Reason = "blocked_address" // the egress guard refused the address
+	ReasonTransform      Reason = "transform"       // the transform could not be rendered
+	ReasonTooLarge       Reason = "too_large"       // larger than the target takes
+	ReasonInternal       Reason = "internal"
+)
+
+// Error is a failed attempt.
+type Error struct {
+	Reason     Reason
+	Permanent  bool          // trying again cannot help: dead letter at once
+	RetryAfter time.Duration // the far side asked for this much rest, for the whole target; 0 = it did not say
+	Status     int
+	Err        error // for people; no secrets, no credentials of a URL
+}
+
+// Error returns the reason and its cause.
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return string(e.Reason)
+	}
+	return string(e.Reason) + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Env is what a kind may use. Every field is set.
+type Env struct {
+	HTTP    *http.Client // guarded: refuses addresses the operator has not allowed, follows no redirects
+	Secrets func(ref string) (string, error)
+	Logger  *slog.Logger
+	Now     func() time.Time
+}
+
+// Kind is a sort of target. Kinds are listed in internal/app; there is no registration.
+type Kind struct {
+	Name         string // such as webhook
+	Doc          string // one paragraph
+	ConfigSchema []byte // JSON Schema 2020-12 of the config; validates the API and is the documentation
+	// Check says what the schema cannot: it is called when a definition is written, opens nothing, and returns a
+	// *fault.Error whose pointers are relative to the config.
+	Check func(cfg json.RawMessage) error
+	New   func(cfg json.RawMessage, env Env) (Target, error)
+}

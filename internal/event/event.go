@@ -5,8 +5,16 @@
 //
 // An Event is immutable once it has been handed on: the log, the router, the lanes and the MQTT tail share one value.
 // Data is the payload as it was received and is never parsed unless someone asks. Decoders refuse what the
-// specification refuses and name the attribute; they copy what they keep, so a caller may reuse its buffer. The
-// package uses the standard library only, starts no goroutine and holds no state.
+// specification refuses and name the attribute; they copy what they keep, so a caller may reuse its buffer (the one
+// exception is the body in HTTP binary mode, which becomes Data as it is). Encoders expect a valid event, as the
+// decoders and Validate leave it.
+//
+// Attributes keep the types that the encoding can tell apart: in the JSON format an extension is a string, an int32 or
+// a bool; in HTTP headers and MQTT user properties every value is text, so every extension read from them is a string.
+// The log keeps the types.
+//
+// The package uses the standard library only, starts no goroutine and holds no state but the last time that NewID has
+// given out. All functions may be called from any goroutine.
 package event
 
 import (
@@ -22,7 +30,7 @@ type Event struct {
 	ID, Source, Type, Subject, DataContentType, DataSchema string
 	Time                                                   time.Time   // zero = absent
 	Extensions                                             []Attribute // few; sorted by name, each name once
-	Data                                                   []byte      // nil = absent; the payload as received
+	Data                                                   []byte      // nil = absent, which is not the same as empty; the payload as received
 }
 
 // Attribute is an extension attribute. Value is a string, an int32 or a bool, as patterns and JSON see it.
@@ -114,7 +122,8 @@ type Error struct {
 	Attribute   string // attribute at fault, in lower case as sent; "data", "data_base64"; "" when the whole is wrong
 	Index       int    // position in a batch; -1 outside a batch
 	Reason      string // what is wrong and what is allowed
-	Unsupported bool   // the media type or spec version is not understood (HTTP 415)
+	Unsupported bool   // the media type, encoding or spec version is not understood (HTTP 415)
+	TooLarge    bool   // the event or the batch is over a size limit (HTTP 413)
 }
 
 // Error returns the reason, with the attribute in front.

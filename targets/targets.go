@@ -31,7 +31,9 @@ type Delivery struct {
 // Target delivers events to one destination.
 type Target interface {
 	// Deliver makes one attempt and blocks until the far side has answered or ctx is done. A nil error means that the
-	// far side accepted the event. An error that is not a *Error counts as retryable with reason "internal".
+	// far side accepted the event. An error that is not a *Error counts as ReasonOf says, and as retryable. Result is
+	// filled as far as it is known, also beside an error. The attempt's time limit is the deadline of ctx; a ctx that is
+	// cancelled before it gives ReasonInterrupted.
 	Deliver(ctx context.Context, d Delivery) (Result, error)
 }
 
@@ -55,11 +57,19 @@ const (
 	ReasonDNS            Reason = "dns"             // the name does not resolve
 	ReasonTLS            Reason = "tls"             // handshake or certificate
 	ReasonReset          Reason = "reset"           // the connection broke before the answer was complete
+	ReasonProtocol       Reason = "protocol"        // the answer is not one: malformed, or its header is too large
 	ReasonBlockedAddress Reason = "blocked_address" // the egress guard refused the address
 	ReasonTransform      Reason = "transform"       // the transform could not be rendered
 	ReasonTooLarge       Reason = "too_large"       // larger than the target takes
+	ReasonInterrupted    Reason = "interrupted"     // our own stop cut the attempt off; it does not count
 	ReasonInternal       Reason = "internal"
 )
+
+// Reasons returns all reasons, for pre-created metric series.
+func Reasons() []Reason {
+	return []Reason{ReasonStatus, ReasonRedirect, ReasonGone, ReasonTimeout, ReasonConnect, ReasonDNS, ReasonTLS, ReasonReset,
+		ReasonProtocol, ReasonBlockedAddress, ReasonTransform, ReasonTooLarge, ReasonInterrupted, ReasonInternal}
+}
 
 // Error is a failed attempt.
 type Error struct {
@@ -83,7 +93,9 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Env is what a kind may use. Every field is set.
 type Env struct {
-	HTTP    *http.Client // guarded: refuses addresses the operator has not allowed, follows no redirects
+	// HTTP is guarded: it refuses addresses the operator has not allowed and follows no redirects. It belongs to the
+	// target alone and has room for its concurrency; who made it closes its idle connections when the target is gone.
+	HTTP    *http.Client
 	Secrets func(ref string) (string, error)
 	Logger  *slog.Logger
 	Now     func() time.Time

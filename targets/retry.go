@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package targets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// RetryPolicy says how often and when a failed delivery is tried again.
+type RetryPolicy struct {
+	MaxAttempts int             // all attempts together, the first included; at least 1
+	MaxAge      time.Duration   // no attempt later than this after the first; 0 = no such limit
+	Schedule    []time.Duration // waits after the first, second, ... failure; the last one repeats; empty = no retries
+}
+
+// Jitter is how far a wait may be from its schedule, to either side, so that what failed together does not come back
+// together.
+const Jitter = 0.2
+
+// DefaultRetryPolicy returns ten attempts over about a day: the first at once, the others after 5 s, 30 s, 2 m, 10 m,
+// 30 m, 1 h, 3 h, 6 h and 12 h.
+func DefaultRetryPolicy() RetryPolicy {
+	return RetryPolicy{MaxAttempts: 10, Schedule: []time.Duration{
+		5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute,
+		time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour,
+	}}
+}
+
+// End is why a delivery is not tried again: a closed set, so that it can be a metric label.
+type End string
+
+// The ends.
+const (
+	EndPermanent End = "permanent" // trying again cannot help
+	EndAttempts  End = "attempts"  // MaxAttempts are used up
+	EndAge       End = "age"       // the next attempt would be later than MaxAge
+)
+
+// Decision is what happens after a failed attempt: another one at At, or, when End is not empty, none.
+type Decision struct {
+	At     time.Time // when to try again; zero when End is set
+	End    End       // "" = try again
+	Reason Reason    // why the attempt failed
+	// Free says that the attempt was cut off by our own stop: it does not count, and the next one has the same number.
+	Free bool
+	// Rest is how long the far side asked to be left alone. It concerns the whole target, not only this delivery.
+	Rest time.Duration
+}
+
+// Dead reports whether the delivery has ended.
+func (d Decision) Dead() bool { return d.End != "" }
+
+// Next decides what follows a failed attempt. It is a pure function. attempt is the number of the attempt that failed
+// (1 is the first), err its error, first when the first attempt was made; rnd returns a number in [0, 1), from which the
+// jitter comes: equal numbers give equal times. A wait is never shorter than the far side's Retry-After.
+//
+// An interrupted attempt (ReasonInterrupted) is due again at once and not counted. Whoever calls Next must have stopped
+// by then, or it would spin: only a context that the caller itself has cancelled leads to that reason.
+func Next(p RetryPolicy, attempt int, err error, first, now time.Time, rnd func() float64) Decision {
+	d := Decision{Reason: ReasonOf(err)}
+	if d.Reason == ReasonInterrupted {
+		d.At, d.Free = now, true
+		return d
+	}
+	var te *Error
+	if errors.As(err, &te) {
+		d.Rest = min(max(te.RetryAfter, 0), MaxRest)
+		if te.Permanent {
+			d.End = EndPermanent
+			return d
+		}
+	}
+	if len(p.Schedule) == 0 || attempt >= p.MaxAttempts {
+		d.End = EndAttempts
+		return d
+	}
+	wait := p.Schedule[min(max(attempt, 1), len(p.Schedule))-1]
+	wait = time.Duration(float64(wait) * (1 + Jitter*(2*rnd()-1)))
+	at := now.Add(max(wait, d.Rest))
+	if p.MaxAge > 0 && at.Sub(first) > p.MaxAge {
+		d.End = EndAge
+		return d
+	}
+	d.At = at
+	return d
+}
+
+// ReasonOf returns why an attempt failed: the reason of a *Error, otherwise timeout or interrupted for a context's error
+// and internal for all else.
+func ReasonOf(err error) Reason {
+	var te *Error
+	switch {
+	case errors.As(err, &te):
+		return te.Reason
+	case errors.Is(err, context.DeadlineExceeded):
+		return ReasonTimeout
+	case errors.Is(err, context.Canceled):
+		return ReasonInterrupted
+	}
+	return ReasonInternal
+}
+
+// StatusError says what an HTTP status means for a delivery: nil for 200-299. 3xx is never followed, and, like 400, 410,
+// 413, 415 and 422, cannot get better by trying again; everything else can.
+func StatusError(status int, retryAfter time.Duration) *Error {
+	if status >= 200 && status <= 299 {
+		return nil
+	}
+	e := &Error{Reason: ReasonStatus, Status: status, Err: fmt.Errorf("status %d", status)}
+	switch {
+	case status >= 300 && status <= 399:
+		e.Reason, e.Permanent = ReasonRedirect, true
+	case status == 410:
+		e.Reason, e.Permanent = ReasonGone, true
+	case status == 413:
+		e.Reason, e.Permanent = ReasonTooLarge, true
+	case status == 400, status == 415, status == 422:
+		e.Permanent = true
+	default:
+		e.RetryAfter = retryAfter
+	}
+	return e
+}

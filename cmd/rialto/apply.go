@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+)
+
+func newApply(c *cli) *cobra.Command {
+	var files []string
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE|DIR|-",
+		Short: "Write definitions from files; what is there already stays as it is",
+		Long: `Write definitions. A file holds YAML documents separated by ---, or JSON; a folder stands for every
+.yaml, .yml and .json below it; - is stdin. Buses, targets, devices and keys are written before
+rules, whatever their order in the files. All files are read before anything is written; after
+that a document that is refused does not stop the others.`,
+		Example: `  rialto apply -f bridge.yaml
+  rialto get rules -o yaml | rialto apply -f - --dry-run`,
+		Args: arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(files) == 0 {
+				return usagef("apply needs -f FILE, -f DIR or -f -")
+			}
+			return c.apply(cmd.Context(), files, dryRun)
+		},
+	}
+	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "file, folder or - for stdin; may be given more than once")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "let the server check everything and write nothing")
+	return cmd
+}
+
+// applied is what became of one document.
+type applied struct {
+	Kind    string `json:"kind"`
+	Bus     string `json:"bus,omitempty"`
+	Name    string `json:"name"`
+	Outcome string `json:"outcome"`          // created, configured, unchanged, failed
+	Secret  string `json:"secret,omitempty"` // of a key that was created: shown this once
+	Error   string `json:"error,omitempty"`
+}
+
+func (c *cli) apply(ctx context.Context, files []string, dryRun bool) error {
+	docs, err := c.readDocuments(files)
+	if err != nil {
+		return err
+	}
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	var first error
+	var results []json.RawMessage
+	for _, doc := range docs {
+		result, err := cl.applyOne(ctx, doc, dryRun)
+		if err != nil {
+			result.Outcome, result.Error = "failed", err.Error()
+			c.complain(fmt.Errorf("%s (%s): %w", doc, doc.from, err))
+			if first == nil {
+				first = err
+			}
+		}
+		if c.output == "table" && err == nil {
+			suffix := ""
+			if dryRun {
+				suffix = " (dry run)"
+			}
+			fmt.Fprintf(c.out, "%s %s%s\n", doc, result.Outcome, suffix)
+			if result.Secret != "" {
+				fmt.Fprintf(c.out, "  its secret, shown this once: %s\n", result.Secret)
+			}
+		}
+		raw, marshalErr := json.Marshal(result)
+		if marshalErr != nil {
+			return marshalErr
+		}
+		results = append(results, raw)
+		if exitCode(err) == exitUnreachable {
+			break // the others would say the same
+		}
+	}
+	if c.output != "table" {
+		if err := c.printList(results, nil); err != nil {
+			return err
+		}
+	}
+	if first != nil {
+		return &codeError{exitCode(first), errQuiet}
+	}
+	return nil
+}
+
+// applyOne writes one document, unless it is there already, and only if nobody else changes it meanwhile.
+func (cl *client) applyOne(ctx context.Context, doc document, dryRun bool) (applied, error) {
+	result := applied{Kind: doc.kind.name, Bus: doc.bus, Name: doc.name}
+	header := http.Header{"Content-Type": {"application/json"}}
+	before, err := cl.fetch(ctx, doc.resource)
+	switch {
+	case err == nil && before.etag != "":
+		header.Set("If-Match", before.etag)
+	case exitCode(err) == exitNotFound:
+		header.Set("If-None-Match", "*")
+	case err != nil:
+		return result, err
+	}
+	created := err != nil
+
+	r := request{Method: http.MethodPut, Path: doc.path(), Header: header, Body: doc.raw}
+	if created && doc.kind.name == "Key" {
+		// Only the answer to a POST holds the secret.
+		r.Method, r.Path = http.MethodPost, doc.kind.path("")
+		header.Del("If-None-Match")
+	}
+	if dryRun {
+		r.Query = url.Values{"dryRun": {"true"}}
+	}
+	after, err := cl.do(ctx, r)
+	if err != nil {
+		return result, err
+	}
+	switch {
+	case created:
+		result.Outcome = "created"
+		var key struct {
+			Secret string `json:"secret"`
+		}
+		if doc.kind.name == "Key" && !dryRun {
+			if err := json.Unmarshal(after.Body, &key); err != nil {
+				return result, fmt.Errorf("unreadable answer: %w", err)
+			}
+			result.Secret = key.Secret
+		}
+	case sameDocument(doc.kind, before.raw, after.Body):
+		result.Outcome = "unchanged"
+	default:
+		result.Outcome = "configured"
+	}
+	return result, nil
+}

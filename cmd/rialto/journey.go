@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func newJourney(c *cli) *cobra.Command {
+	var bus, source string
+	cmd := &cobra.Command{
+		Use:   "journey ID",
+		Short: "Show what happened to one event, from arrival to the last attempt",
+		Long: `Show what happened to one event: when it arrived, what each rule said of it and why, and every attempt
+to deliver it. Without --bus every bus is asked.`,
+		Example: `  rialto journey 0192f0c1-7d3a-7c11-a1b2-6f0e5a9d1c17
+  rialto journey order-17 --source /shop -o json`,
+		Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.client()
+			if err != nil {
+				return err
+			}
+			raw, bus, err := cl.findEvent(cmd.Context(), bus, args[0], source)
+			if err != nil {
+				return err
+			}
+			return c.print(raw, func(w io.Writer) error {
+				var story eventStory
+				if err := json.Unmarshal(raw, &story); err != nil {
+					return err
+				}
+				picture := drawJourney(bus, story, c.now(), palette(c.colour))
+				_, err := io.WriteString(w, picture)
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&bus, "bus", "", "bus that has the event (default: all are asked)")
+	cmd.Flags().StringVar(&source, "source", "", "source of the event, when several events have this id")
+	return cmd
+}
+
+// findEvent reads an event from a bus, or from the first bus that has it.
+func (cl *client) findEvent(ctx context.Context, bus, id, source string) (json.RawMessage, string, error) {
+	candidates := []string{bus}
+	if bus == "" {
+		var err error
+		if candidates, err = cl.buses(ctx); err != nil {
+			return nil, "", err
+		}
+		if len(candidates) == 0 {
+			candidates = []string{defaultBus}
+		}
+	}
+	query := url.Values{}
+	if source != "" {
+		query.Set("source", source)
+	}
+	var last error
+	for _, bus := range candidates {
+		a, err := cl.do(ctx, request{
+			Method: "GET",
+			Path:   "/v1/buses/" + url.PathEscape(bus) + "/events/" + escapeSegment(id),
+			Query:  query,
+		})
+		if err == nil {
+			return a.Body, bus, nil
+		}
+		if exitCode(err) != exitNotFound {
+			return nil, "", err
+		}
+		last = err
+	}
+	return nil, "", last
+}
+
+// escapeSegment escapes an id for a path. An id may be "." or "..", which a path would swallow.
+func escapeSegment(id string) string {
+	if strings.Trim(id, ".") == "" {
+		return strings.ReplaceAll(id, ".", "%2E")
+	}
+	return url.PathEscape(id)
+}

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// eventStory is an event with its journey, as the server tells it.
+type eventStory struct {
+	Event    json.RawMessage `json:"event"`
+	Position string          `json:"position"`
+	Received time.Time       `json:"received"`
+	Origin   *struct {
+		Topic  string `json:"topic"`
+		Client string `json:"client"`
+		QoS    int    `json:"qos"`
+	} `json:"origin"`
+	Others  []string `json:"others"`
+	Journey struct {
+		State      string          `json:"state"`
+		RoutedAt   *time.Time      `json:"routedAt"`
+		Ruleset    uint64          `json:"ruleset"`
+		Rules      []ruleVerdict   `json:"rules"`
+		Deliveries []deliveryStory `json:"deliveries"`
+	} `json:"journey"`
+}
+
+type ruleVerdict struct {
+	Rule        string       `json:"rule"`
+	Revision    uint64       `json:"revision"`
+	Matched     bool         `json:"matched"`
+	Explanation *explanation `json:"explanation"`
+}
+
+type explanation struct {
+	Note    string   `json:"note"`
+	Clauses []clause `json:"clauses"`
+}
+
+// clause is one condition of a pattern and what the event had to say to it.
+type clause struct {
+	Pointer  string          `json:"pointer"`
+	Path     string          `json:"path"`
+	Expected json.RawMessage `json:"expected"`
+	Actual   json.RawMessage `json:"actual"`
+	Verdict  json.RawMessage `json:"verdict"`
+}
+
+type deliveryStory struct {
+	Rule     string         `json:"rule"`
+	Target   string         `json:"target"`
+	State    string         `json:"state"`
+	Due      *time.Time     `json:"due"`
+	Attempts []attemptStory `json:"attempts"`
+	Dead     *struct {
+		Reason string `json:"reason"`
+		Detail string `json:"detail"`
+	} `json:"deadLetter"`
+}
+
+type attemptStory struct {
+	N          int       `json:"n"`
+	At         time.Time `json:"at"`
+	DurationMS float64   `json:"durationMs"`
+	Status     int       `json:"status"`
+	Reason     string    `json:"reason"`
+	Detail     string    `json:"detail"`
+}
+
+const (
+	pageWidth     = 80
+	stampWidth    = 12 // 15:04:05.000
+	mostStrangers = 12 // rules that did not match and are shown
+)
+
+// picture is drawn line by line: a time on the left, the tree beside it.
+type picture struct {
+	b     strings.Builder
+	paint palette
+	day   time.Time // the day whose times need no date
+	zone  *time.Location
+}
+
+// drawJourney draws the story of an event for a person, in 80 columns, in the time zone of now.
+func drawJourney(bus string, s eventStory, now time.Time, paint palette) string {
+	p := &picture{paint: paint, zone: now.Location(), day: s.Received.In(now.Location())}
+	p.head(s)
+	p.arrival(bus, s)
+	p.routing(s)
+	p.verdicts(s, now)
+	return p.b.String()
+}
+
+// head shows the event itself.
+func (p *picture) head(s eventStory) {
+	var e struct {
+		ID, Source, Type, Subject string
+		Time                      string
+		DataContentType           string
+		Data                      json.RawMessage `json:"data"`
+		Base64                    string          `json:"data_base64"`
+	}
+	// An event that cannot be shown in parts is shown as it is.
+	if err := json.Unmarshal(s.Event, &e); err != nil {
+		p.line("", clean(shorten(string(s.Event), pageWidth)))
+		return
+	}
+	p.b.WriteString(p.paint.bold(clean(e.Type)) + "  " + clean(e.ID) + "\n\n")
+	field := func(name, value string) {
+		if value != "" {
+			p.b.WriteString("  " + p.paint.dim(fmt.Sprintf("%-8s", name)) + " " + shorten(clean(value), pageWidth-11) + "\n")
+		}
+	}
+	field("source", e.Source)
+	field("subject", e.Subject)
+	field("time", e.Time)
+	switch {
+	case len(e.Data) > 0:
+		field("data", string(e.Data))
+	case e.Base64 != "":
+		field("data", fmt.Sprintf("%s, %d bytes", orDefault(e.DataContentType, "binary"), len(e.Base64)*3/4))
+	}
+	field("day", p.day.Format("Monday 2 January 2006, MST"))
+	for _, other := range s.Others {
+		field("see also", other+" has the same id")
+	}
+	p.b.WriteByte('\n')
+}
+
+func (p *picture) arrival(bus string, s eventStory) {
+	p.line(p.stamp(s.Received), p.paint.good("●")+" arrived on "+p.paint.bold(clean(bus))+p.paint.dim("  "+clean(s.Position)))
+	if s.Origin != nil {
+		by := ""
+		if s.Origin.Client != "" {
+			by = " by " + s.Origin.Client
+		}
+		for _, text := range wrap(fmt.Sprintf("MQTT QoS %d on %s%s", s.Origin.QoS, s.Origin.Topic, by), pageWidth-stampWidth-4) {
+			p.line("", "│ "+p.paint.dim(text))
+		}
+	}
+	p.line("", "│")
+}
+
+func (p *picture) routing(s eventStory) {
+	j := s.Journey
+	matched := 0
+	for _, r := range j.Rules {
+		if r.Matched {
+			matched++
+		}
+	}
+	stamp := ""
+	if j.RoutedAt != nil {
+		stamp = p.stamp(*j.RoutedAt)
+	}
+	switch {
+	case j.State == "pending":
+		p.line("", p.paint.wait("◌")+" not routed yet")
+	case len(j.Rules) == 0 && len(j.Deliveries) == 0:
+		p.line(stamp, p.paint.dim("○")+" no rule matched")
+	case len(j.Rules) == 0:
+		p.line(stamp, p.paint.good("●")+" routed")
+	case matched == 0:
+		p.line(stamp, p.paint.dim("○")+fmt.Sprintf(" none of %s matched", count(len(j.Rules), "rule")))
+	default:
+		p.line(stamp, p.paint.good("●")+fmt.Sprintf(" %d of %s matched", matched, count(len(j.Rules), "rule")))
+	}
+}
+
+// branch is one rule of the tree.
+type branch struct {
+	verdict    ruleVerdict
+	deliveries []deliveryStory
+}
+
+// verdicts draws the rules, those that matched first.
+func (p *picture) verdicts(s eventStory, now time.Time) {
+	var branches []branch
+	at := map[string]int{}
+	for _, r := range s.Journey.Rules {
+		at[r.Rule] = len(branches)
+		branches = append(branches, branch{verdict: r})
+	}
+	for _, d := range s.Journey.Deliveries {
+		i, ok := at[d.Rule]
+		if !ok { // the rule is gone; what it started is not
+			i = len(branches)
+			at[d.Rule] = i
+			branches = append(branches, branch{verdict: ruleVerdict{Rule: d.Rule, Matched: true}})
+		}
+		branches[i].deliveries = append(branches[i].deliveries, d)
+	}
+	slices.SortStableFunc(branches, func(a, b branch) int {
+		switch {
+		case a.verdict.Matched == b.verdict.Matched:
+			return 0
+		case a.verdict.Matched:
+			return -1
+		}
+		return 1
+	})
+	matched := slices.IndexFunc(branches, func(b branch) bool { return !b.verdict.Matched })
+	more := 0
+	if matched >= 0 && len(branches) > matched+mostStrangers {
+		more = len(branches) - matched - mostStrangers
+		branches = branches[:matched+mostStrangers]
+	}
+	for i, b := range branches {
+		p.rule(b, i == len(branches)-1 && more == 0, now)
+	}
+	if more > 0 {
+		p.line("", "│")
+		p.line("", "└─ "+p.paint.dim(fmt.Sprintf("and %d more that did not match; -o json has them all", more)))
+	}
+}
+
+func (p *picture) rule(b branch, last bool, now time.Time) {
+	fork, stem := "├─ ", "│  "
+	if last {
+		fork, stem = "└─ ", "   "
+	}
+	v := b.verdict
+	p.line("", "│")
+	if !v.Matched {
+		p.entry("", fork, p.paint.dim(clean(v.Rule)), clean(v.Rule), "no match", p.paint.dim)
+		p.why(stem, v.Explanation)
+		return
+	}
+	p.entry("", fork, p.paint.bold(clean(v.Rule)), clean(v.Rule), "matched", p.paint.good)
+	if v.Explanation != nil && v.Explanation.Note != "" {
+		p.note(stem, v.Explanation.Note)
+	}
+	for i, d := range b.deliveries {
+		p.delivery(stem, d, i == len(b.deliveries)-1, now)
+	}
+}
+
+// why names the clauses that said no.
+func (p *picture) why(stem string, e *explanation) {
+	if e == nil {
+		return
+	}
+	for _, c := range e.Clauses {
+		if c.holds() {
+			continue
+		}
+		actual := "is absent"
+		if text := plainJSON(c.Actual); text != "" {
+			actual = "is " + shorten(text, 60)
+		}
+		text := orDefault(c.Path, c.Pointer) + " " + actual + ", wanted " + plainJSON(c.Expected)
+		p.note(stem, text)
+	}
+	if e.Note != "" {
+		p.note(stem, e.Note)
+	}
+}
+
+func (p *picture) note(stem, text string) {
+	for i, part := range wrap(clean(text), pageWidth-stampWidth-6-len([]rune(stem))) {
+		indent := "  "
+		if i > 0 {
+			indent = "    "
+		}
+		p.line("", stem+p.paint.dim(indent+part))
+	}
+}
+
+func (p *picture) delivery(stem string, d deliveryStory, last bool, now time.Time) {
+	fork, deeper := stem+"├─ ", stem+"│  "
+	if last {
+		fork, deeper = stem+"└─ ", stem+"   "
+	}
+	state, colour := d.State, p.paint.dim
+	switch d.State {
+	case "delivered":
+		state, colour = "✓ delivered", p.paint.good
+	case "dead":
+		state, colour = "✗ dead letter", p.paint.bad
+	case "parked":
+		state, colour = "◷ parked", p.paint.wait
+		if d.Due != nil {
+			state = "◷ parked, due " + due(*d.Due, now)
+		}
+	case "live":
+		state, colour = "▸ under way", p.paint.wait
+	}
+	p.line("", stem+"│")
+	p.entry("", fork, clean(d.Target), clean(d.Target), state, colour)
+	for _, a := range d.Attempts {
+		p.attempt(deeper, a)
+	}
+	if d.Dead != nil {
+		text := d.Dead.Reason
+		if d.Dead.Detail != "" {
+			text += ": " + d.Dead.Detail
+		}
+		p.note(deeper, text)
+	}
+}
+
+func (p *picture) attempt(stem string, a attemptStory) {
+	outcome, colour := "", p.paint.good
+	if a.Status != 0 {
+		outcome = fmt.Sprintf("%d %s", a.Status, http.StatusText(a.Status))
+	}
+	if a.Reason != "" {
+		colour = p.paint.bad
+		if a.Status == 0 {
+			outcome = strings.ReplaceAll(a.Reason, "_", " ")
+		}
+	}
+	text := fmt.Sprintf("%-3s ", fmt.Sprintf("#%d", a.N))
+	p.line(p.stamp(a.At), stem+p.paint.dim(text)+colour(clean(orDefault(strings.TrimSpace(outcome), "no answer")))+
+		p.paint.dim(" in "+milliseconds(a.DurationMS)))
+	if a.Reason != "" && a.Detail != "" {
+		p.note(stem+"  ", a.Detail)
+	}
+}
+
+// entry is a line with a name on the left and its state at the right edge.
+func (p *picture) entry(stamp, fork, painted, plain, state string, colour func(string) string) {
+	room := pageWidth - stampWidth - 2 - utf8.RuneCountInString(fork) - utf8.RuneCountInString(plain) - utf8.RuneCountInString(state)
+	p.line(stamp, fork+painted+" "+p.paint.dim(strings.Repeat("·", max(room-2, 1)))+" "+colour(state))
+}
+
+// line writes one line of the tree beside its time.
+func (p *picture) line(stamp, tree string) {
+	p.b.WriteString(p.paint.dim(fmt.Sprintf("%*s", stampWidth, stamp)))
+	p.b.WriteString("  ")
+	p.b.WriteString(tree)
+	p.b.WriteByte('\n')
+}
+
+// stamp is a time of the day of arrival, or a date and a time without seconds.
+func (p *picture) stamp(t time.Time) string {
+	t = t.In(p.zone)
+	if y, d := t.Year(), t.YearDay(); y != p.day.Year() || d != p.day.YearDay() {
+		return t.Format("02 Jan 15:04")
+	}
+	return t.Format("15:04:05.000")
+}
+
+// holds reports whether the event satisfied the clause.
+func (c clause) holds() bool {
+	switch strings.Trim(string(c.Verdict), `"`) {
+	case "true", "match", "matched", "holds", "ok":
+		return true
+	}
+	return false
+}
+
+// plainJSON is a JSON value on one line; a JSON string that is itself a sentence is shown without its quotes.
+func plainJSON(raw json.RawMessage) string {
+	text := strings.TrimSpace(string(raw))
+	if text == "null" {
+		return ""
+	}
+	return clean(text)
+}
+
+func milliseconds(ms float64) string {
+	switch {
+	case ms >= 1000:
+		return fmt.Sprintf("%.1f s", ms/1000)
+	case ms >= 10:
+		return fmt.Sprintf("%.0f ms", ms)
+	}
+	return fmt.Sprintf("%.1f ms", ms)
+}
+
+func due(t, now time.Time) string {
+	d := t.Sub(now)
+	switch {
+	case d <= 0:
+		return "now"
+	case d < time.Second:
+		return "in a moment"
+	}
+	return "in " + span(d)
+}
+
+// wrap breaks text into lines of at most width characters, at spaces where there are any.
+func wrap(text string, width int) []string {
+	var lines []string
+	var line []rune
+	for _, word := range strings.Fields(text) {
+		w := []rune(word)
+		if len(line) > 0 && len(line)+1+len(w) > width {
+			lines = append(lines, string(line))
+			line = nil
+		}
+		if len(line) > 0 {
+			line = append(line, ' ')
+		}
+		line = append(line, w...)
+		for len(line) > width {
+			lines = append(lines, string(line[:width]))
+			line = line[width:]
+		}
+	}
+	if len(line) > 0 {
+		lines = append(lines, string(line))
+	}
+	return lines
+}

@@ -368,8 +368,8 @@ func TestReader(t *testing.T) {
 					t.Fatalf("packet %d: %v", i, err)
 				}
 				got, err := packet.Decode(first, body, packet.V311)
-				if d := cmp.Diff(p, got, cmpopts.EquateEmpty()); d != "" || err != nil {
-					t.Fatalf("packet %d: %v\n%s", i, err, d)
+				if err != nil || !bytes.Equal(p.Append(nil, packet.V311), got.Append(nil, packet.V311)) {
+					t.Fatalf("packet %d differs, error %v", i, err)
 				}
 			}
 			if _, _, err := r.Next(1 << 16); err != io.EOF {

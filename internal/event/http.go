@@ -310,8 +310,13 @@ func unquote(s string) (string, bool) {
 
 // ToHTTPBinary puts the event into h in binary mode and returns the body, which is e.Data and not a copy. Values are
 // percent-encoded as section 3.1.3.2 says. Content-Type becomes datacontenttype, or is taken out when there is none.
-// Headers that are not the event's stay; ce- headers of another event must not be there.
+// Headers that are not the event's stay; ce- headers of another event must not be there. An event whose datacontenttype
+// is a CloudEvents media type itself would be taken for what it is not, so it goes in structured mode.
 func ToHTTPBinary(h http.Header, e *Event) []byte {
+	if ModeOf(e.DataContentType) != Binary {
+		h["Content-Type"] = []string{StructuredType}
+		return AppendJSON(nil, e)
+	}
 	const most = 8 // headers of a whole event without extensions
 	values := make([]string, 0, most+len(e.Extensions))
 	set := func(name, value string) {

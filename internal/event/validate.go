@@ -232,15 +232,16 @@ func isNonchar(r rune) bool {
 
 // What a byte may be in a URI (RFC 3986 appendix A); the percent sign is looked at apart.
 const (
-	uriScheme   = 1 << iota // ALPHA DIGIT + - .
-	uriName                 // unreserved, sub-delims
-	uriUser                 // uriName and :
-	uriPath                 // pchar and /
-	uriQuery                // pchar, / and ?
-	uriDigit                // 0-9
-	uriAddress              // what stands between brackets
-	mediaToken              // a token of a media type
-	mediaParams             // what may follow a media type
+	uriScheme     = 1 << iota // ALPHA DIGIT + - .
+	uriName                   // unreserved, sub-delims
+	uriUser                   // uriName and :
+	uriPath                   // pchar and /
+	uriQuery                  // pchar, / and ?
+	uriDigit                  // 0-9
+	uriAddress                // what stands between brackets
+	uriUnreserved             // what needs no percent-coding anywhere
+	mediaToken                // a token of a media type
+	mediaParams               // what may follow a media type
 )
 
 var class = func() (t [256]uint16) {
@@ -256,6 +257,7 @@ var class = func() (t [256]uint16) {
 	set(uriName|uriUser|uriPath|uriQuery|uriAddress, alnum+"-._~!$&'()*+,;=")
 	set(uriUser|uriAddress, ":")
 	set(uriPath|uriQuery, ":@/")
+	set(uriUnreserved, alnum+"-._~")
 	set(uriQuery, "?")
 	set(mediaToken, alnum+"!#$%&'*+-.^_`|~")
 	for c := ' '; c < 0x7f; c++ {

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package eventlog
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rialto-bridge/rialto/internal/fault"
+)
+
+// DiskState is the state of the disk under the data directory, in bytes.
+type DiskState struct {
+	Free    int64 // for unprivileged writers
+	Total   int64
+	Reserve int64 // producers are refused below this much free space
+	Used    int64 // by the streams of the event plane
+	Full    bool  // producers are refused now
+}
+
+// disk watches free space. JetStream must never meet a full disk: its write error sticks until a restart.
+//
+// Producers are refused when less than the reserve would be left. The reserve is for what goes on then: outcomes,
+// dead letters (until a quarter of the reserve is left), JetStream's index files and the local views.
+type disk struct {
+	dir     string
+	statfs  func(string) (free, total int64, err error)
+	reserve int64
+	logger  *slog.Logger
+	metrics *metrics
+
+	free  atomic.Int64 // at the last look
+	total atomic.Int64
+	since atomic.Int64 // bytes appended after it
+	full  atomic.Bool
+
+	done chan struct{}
+	wg   sync.WaitGroup
+}
+
+const (
+	diskInterval  = time.Second
+	reserveLeast  = 512 << 20
+	reserveShare  = 20 // a twentieth of the disk
+	reserveAtMost = 4  // a quarter of a small disk
+	floorShare    = 4  // streams that are not for producers stop at a quarter of the reserve
+)
+
+// defaultReserve is the larger of 512 MiB and 5 % of the disk, but no more than a quarter of it.
+func defaultReserve(total int64) int64 {
+	return min(max(reserveLeast, total/reserveShare), total/reserveAtMost)
+}
+
+func newDisk(o Options, logger *slog.Logger, m *metrics) (*disk, error) {
+	d := &disk{dir: o.Dir, statfs: o.statfs, reserve: o.Reserve, logger: logger, metrics: m, done: make(chan struct{})}
+	free, total, err := d.statfs(d.dir)
+	if err != nil {
+		return nil, fmt.Errorf("free space of %s: %w", d.dir, err)
+	}
+	if d.reserve == 0 {
+		d.reserve = defaultReserve(total)
+	}
+	d.free.Store(free)
+	d.total.Store(total)
+	d.judge()
+	d.wg.Add(1)
+	go func() {
+		defer d.wg.Done()
+		t := time.NewTicker(diskInterval)
+		defer t.Stop()
+		for {
+			select {
+			case <-d.done:
+				return
+			case <-t.C:
+				d.look()
+			}
+		}
+	}()
+	return d, nil
+}
+
+func (d *disk) close() {
+	close(d.done)
+	d.wg.Wait()
+}
+
+// look asks the system.
+func (d *disk) look() {
+	before := d.since.Load()
+	free, total, err := d.statfs(d.dir)
+	if err != nil {
+		d.logger.Warn("free space is unknown", "err", err)
+		return
+	}
+	d.since.Add(-before)
+	d.free.Store(free)
+	d.total.Store(total)
+	d.judge()
+}
+
+// judge sets full and tells of a change.
+func (d *disk) judge() {
+	free := d.free.Load()
+	d.metrics.diskFree.Set(float64(free))
+	full := free < d.reserve
+	if d.full.Swap(full) == full {
+		return
+	}
+	if full {
+		d.logger.Warn("disk is full to the reserve: producers are refused", "free", free, "reserve", d.reserve)
+	} else {
+		d.logger.Info("disk has space again", "free", free, "reserve", d.reserve)
+	}
+}
+
+// wrote counts appended bytes between two looks.
+func (d *disk) wrote(n int64) { d.since.Add(n) }
+
+// refuse returns fault.Full when n more bytes would not leave enough. It looks again before it says so, and when much
+// was written since the last look.
+func (d *disk) refuse(producer bool, n int64) error {
+	limit := d.reserve
+	if !producer {
+		limit /= floorShare
+	}
+	since := d.since.Load()
+	if d.free.Load()-since-n >= limit && since < d.reserve/8 {
+		return nil
+	}
+	if n > 0 || since > 0 {
+		d.look()
+	}
+	if d.free.Load()-n >= limit {
+		return nil
+	}
+	d.metrics.refused.WithLabelValues("disk").Inc()
+	return fault.New(fault.Full, "the disk of the log is full")
+}
+
+func (d *disk) state() DiskState {
+	return DiskState{Free: d.free.Load(), Total: d.total.Load(), Reserve: d.reserve, Full: d.full.Load()}
+}
+
+func statfs(dir string) (free, total int64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, 0, err
+	}
+	size := int64(st.Bsize)
+	return int64(st.Bavail) * size, int64(st.Blocks) * size, nil //nolint:gosec,unconvert // types differ by system
+}

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package eventlog_test
+
+func runChild() bool { return false }

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// TrimPolicy says what may go. Both limits may be set; what one of them allows to go goes.
+type TrimPolicy struct {
+	MaxAge   time.Duration // 0: no limit
+	MaxBytes int64         // 0: no limit
+	Protect  uint64        // nothing at or above this sequence goes; 0 protects all, math.MaxUint64 nothing
+	Now      time.Time     // zero: the log's clock
+}
+
+// Trimmed says what went.
+type Trimmed struct {
+	First  uint64 // lowest sequence that is left
+	Blocks int
+	Bytes  int64
+}
+
+// keepBlocks is how many of the newest blocks a trim never touches.
+const keepBlocks = 2
+
+// Trim removes whole old blocks. It stops at the first block that must stay. It blocks while the files are removed;
+// appends wait meanwhile.
+func (s *Stream) Trim(ctx context.Context, p TrimPolicy) (Trimmed, error) {
+	s.trimming.Lock()
+	defer s.trimming.Unlock()
+	if f := s.log.failure.Load(); f != nil {
+		return Trimmed{First: s.First()}, f
+	}
+	if p.Now.IsZero() {
+		p.Now = s.log.opts.Now()
+	}
+	list := s.blocks.snapshot()
+	sizes := make([]int64, len(list))
+	var total int64
+	for i, k := range list {
+		st, err := os.Stat(s.blocks.path(k.index))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return Trimmed{}, err
+		}
+		if err == nil {
+			sizes[i] = st.Size()
+			total += sizes[i]
+		}
+	}
+	n, left := 0, total
+	for n+keepBlocks < len(list) {
+		next := list[n+1]
+		old := p.MaxAge > 0 && time.Unix(0, next.time).Before(p.Now.Add(-p.MaxAge))
+		large := p.MaxBytes > 0 && left > p.MaxBytes
+		if !old && !large || next.first > p.Protect {
+			break
+		}
+		left -= sizes[n]
+		n++
+	}
+	if n == 0 {
+		s.bytes.Store(total)
+		return Trimmed{First: s.First()}, nil
+	}
+	first := list[n].first
+	s.firstSeq.Store(first) // readers get ErrGone before the files go
+	err := s.syncer.exclusive(func() error {
+		st, err := s.log.js.Stream(ctx, s.name)
+		if err != nil {
+			return err
+		}
+		// The sequence is the first of a block: the server removes the blocks below and rewrites nothing.
+		return st.Purge(ctx, jetstream.WithPurgeSequence(first))
+	})
+	if rerr := s.blocks.refresh(); rerr != nil {
+		err = errors.Join(err, rerr)
+	}
+	if at := s.blocks.first(); at > 0 {
+		s.firstSeq.Store(at)
+	}
+	if err != nil {
+		return Trimmed{First: s.First()}, fmt.Errorf("trim stream %s: %w", s.name, err)
+	}
+	s.bytes.Store(left)
+	return Trimmed{First: s.First(), Blocks: n, Bytes: total - left}, nil
+}

@@ -179,24 +179,25 @@ func FromNATS(header, data []byte) (*Record, error) {
 	}
 	d := natsDecoder{rec: &Record{}}
 	for {
-		line, rest, ok := strings.Cut(block, "\r\n")
-		if !ok {
+		end := strings.IndexByte(block, '\n')
+		if end < 1 || block[end-1] != '\r' {
 			return nil, errHeader
 		}
+		line := block[:end-1]
+		block = block[end+1:]
 		if line == "" {
-			if rest != "" {
-				return nil, errHeader
-			}
 			break
 		}
-		name, value, ok := strings.Cut(line, ": ")
-		if !ok {
+		colon := strings.IndexByte(line, ':')
+		if colon < 0 || colon+1 == len(line) || line[colon+1] != ' ' {
 			return nil, errHeader
 		}
-		if err := d.header(name, value); err != nil {
+		if err := d.header(line[:colon], line[colon+2:]); err != nil {
 			return nil, err
 		}
-		block = rest
+	}
+	if block != "" {
+		return nil, errHeader
 	}
 	if err := d.finish(); err != nil {
 		return nil, err

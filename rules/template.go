@@ -1,0 +1,580 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/fault"
+)
+
+// MaxTemplate is the largest template, in bytes of JSON text.
+const MaxTemplate = 32 << 10
+
+// template is a parsed template: literal text and placeholders in turn. Where a placeholder stands decides how its
+// value is written, so a value can never break what is around it. ${...} and the AWS form <...> compile to this.
+type template struct {
+	segments []segment
+}
+
+// segment is literal text, or a placeholder when reference is set.
+type segment struct {
+	literal   []byte
+	reference *reference
+	context   context
+}
+
+// context is where a placeholder stands.
+type context uint8
+
+const (
+	inText   context = iota // strings bare, other values as JSON, nothing for what is absent
+	inString                // inside a JSON string: as in text, escaped
+	inValue                 // where a JSON value stands: JSON, null for what is absent
+)
+
+// reference is what a placeholder stands for: a path, or a variable.
+type reference struct {
+	path     *path
+	variable variable
+}
+
+type variable uint8
+
+const (
+	varRule variable = iota + 1
+	varBus
+	varReceived
+	varEvent
+	varAttributes
+	varRuleURN
+)
+
+// variables are the predefined names of ${...}. They begin with a name and a dot, which no attribute's path can.
+var variables = map[string]variable{
+	"rialto.rule": varRule, "rialto.bus": varBus, "rialto.received": varReceived, "rialto.event": varEvent,
+}
+
+// awsVariables are the predefined names of the AWS form.
+var awsVariables = map[string]variable{
+	"aws.events.rule-arn": varRuleURN, "aws.events.rule-name": varRule,
+	"aws.events.event.ingestion-time": varReceived, "aws.events.event": varAttributes, "aws.events.event.json": varEvent,
+}
+
+// template compiles the template that is node i. With paths it is in the AWS form.
+func (p *ruleParser) template(i int32, paths map[string]*path) (*Transform, error) {
+	n := &p.doc.nodes[i]
+	if size := len(p.raw(i)); size > MaxTemplate {
+		return nil, fault.Invalidf("/template", "the template has %d bytes; at most %d are allowed", size, MaxTemplate)
+	}
+	c := compiler{doc: p.doc, src: p.src, parse: parseReference, scan: scanDollar}
+	if paths != nil {
+		c.parse, c.scan = awsReference(paths), scanAngle
+	}
+	var err error
+	mime := jsonType
+	if n.kind == kindString {
+		mime, err = c.text(string(n.text), paths != nil)
+		if err != nil {
+			err = fault.Invalidf("/template", "%s", err)
+		}
+	} else {
+		err = fault.At("/template", c.value(i, ""))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Transform{template: &template{segments: c.segments}, mime: mime}, nil
+}
+
+// compiler turns a template into segments.
+type compiler struct {
+	doc      *document
+	src      []byte
+	parse    func(name string) (*reference, error)
+	scan     scanner
+	segments []segment
+}
+
+// piece is a part of a string: literal text, or the inside of a placeholder.
+type piece struct {
+	text        string
+	placeholder bool
+}
+
+// scanner splits a string into pieces.
+type scanner func(s string) ([]piece, error)
+
+// literal appends literal text.
+func (c *compiler) literal(s string) {
+	if k := len(c.segments) - 1; k >= 0 && c.segments[k].reference == nil {
+		c.segments[k].literal = append(c.segments[k].literal, s...)
+		return
+	}
+	c.segments = append(c.segments, segment{literal: []byte(s)})
+}
+
+func (c *compiler) placeholder(name string, where context) error {
+	reference, err := c.parse(name)
+	if err != nil {
+		return err
+	}
+	c.segments = append(c.segments, segment{reference: reference, context: where})
+	return nil
+}
+
+// value compiles a template that is itself JSON. A string that is one placeholder and nothing else becomes the value
+// with its type; in any other string a placeholder is part of the text.
+func (c *compiler) value(i int32, pointer string) error {
+	n := &c.doc.nodes[i]
+	switch n.kind {
+	case kindString:
+		return c.string(string(n.text), pointer)
+	case kindArray, kindObject:
+		return c.container(i, pointer)
+	}
+	c.literal(string(c.src[n.start:n.end]))
+	return nil
+}
+
+func (c *compiler) container(i int32, pointer string) error {
+	object := c.doc.nodes[i].kind == kindObject
+	brackets := "[]"
+	if object {
+		brackets = "{}"
+	}
+	c.literal(brackets[:1])
+	var err error
+	seen := map[string]bool{}
+	c.doc.children(i, func(k int, j int32) {
+		if err != nil {
+			return
+		}
+		if k > 0 {
+			c.literal(",")
+		}
+		at := pointer + pointerAt(k)
+		if object {
+			key := string(c.doc.nodes[j].key)
+			at = pointer + pointerTo(key)
+			if seen[key] {
+				err = fault.Invalidf(at, "stands twice")
+				return
+			}
+			seen[key] = true
+			if err = c.key(key, at); err != nil {
+				return
+			}
+		}
+		err = c.value(j, at)
+	})
+	c.literal(brackets[1:])
+	return err
+}
+
+func (c *compiler) key(key, pointer string) error {
+	pieces, err := c.scan(key)
+	if err != nil {
+		return fault.Invalidf(pointer, "%s", err)
+	}
+	for _, piece := range pieces {
+		if piece.placeholder {
+			return fault.Invalidf(pointer, "%s", errKey)
+		}
+		key = piece.text
+	}
+	c.literal(string(append(appendString(nil, key), ':')))
+	return nil
+}
+
+func (c *compiler) string(s, pointer string) error {
+	pieces, err := c.scan(s)
+	if err == nil && len(pieces) == 1 && pieces[0].placeholder {
+		err = c.placeholder(pieces[0].text, inValue)
+	} else if err == nil {
+		err = c.quoted(pieces)
+	}
+	if err != nil {
+		return fault.Invalidf(pointer, "%s", err)
+	}
+	return nil
+}
+
+func (c *compiler) quoted(pieces []piece) error {
+	c.literal(`"`)
+	for _, piece := range pieces {
+		if !piece.placeholder {
+			c.literal(string(appendEscaped(nil, piece.text)))
+		} else if err := c.placeholder(piece.text, inString); err != nil {
+			return err
+		}
+	}
+	c.literal(`"`)
+	return nil
+}
+
+// text compiles a template that is a string: JSON if it begins like JSON and is, with its placeholders filled in; else
+// text. In the AWS form what begins like JSON must be it.
+func (c *compiler) text(s string, aws bool) (mime string, err error) {
+	pieces, err := c.scan(s)
+	if err != nil {
+		return "", err
+	}
+	switch begin := strings.TrimLeft(s, " \t\r\n"); {
+	case begin == "":
+	case begin[0] == '{', begin[0] == '[', aws && begin[0] == '"', aws && pieces[0].placeholder, aws && len(pieces) > 1 && isSpace([]byte(pieces[0].text)):
+		err = c.jsonText(pieces)
+		if err == nil {
+			return jsonType, nil
+		}
+		object := begin[0] == '{' && strings.HasPrefix(strings.TrimLeft(begin[1:], " \t\r\n"), `"`)
+		if aws || object || errors.As(err, new(placeholderError)) {
+			return "", err
+		}
+	}
+	c.segments = nil
+	for _, piece := range pieces {
+		if !piece.placeholder {
+			c.literal(piece.text)
+		} else if err := c.placeholder(piece.text, inText); err != nil {
+			return "", err
+		}
+	}
+	return textType, nil
+}
+
+// placeholderError is an error of a placeholder, which stays one however the template is read.
+type placeholderError struct{ error }
+
+func (e placeholderError) Unwrap() error { return e.error }
+
+// errors of templates.
+var (
+	errKey    = placeholderError{errors.New("a placeholder cannot be the name of a member, nor a part of it")}
+	errEscape = errors.New("a placeholder stands behind a backslash")
+)
+
+// jsonText compiles text that is JSON but for its placeholders. The text is kept as it is. What is written for a
+// placeholder is a whole value, or characters inside a string, so if the text is JSON with a value and a character in
+// their places, it is JSON with any.
+func (c *compiler) jsonText(pieces []piece) error {
+	c.segments = nil
+	var probe []byte
+	var quoted, escaped, filled bool // inside a string; behind a backslash; the string, or value, has a placeholder
+	for _, piece := range pieces {
+		if piece.placeholder {
+			where := inValue
+			stand := "null"
+			if quoted {
+				where, stand = inString, "-"
+			}
+			if escaped {
+				return errEscape
+			}
+			if err := c.placeholder(piece.text, where); err != nil {
+				return placeholderError{err}
+			}
+			probe = append(probe, stand...)
+			filled = true
+			continue
+		}
+		for i := range len(piece.text) {
+			switch b := piece.text[i]; {
+			case escaped:
+				escaped = false
+			case quoted && b == '\\':
+				escaped = true
+			case b == '"':
+				quoted = !quoted
+				filled = filled && !quoted
+			case quoted:
+			case b == ':' && filled:
+				return errKey
+			case b != ' ' && b != '\n' && b != '\t' && b != '\r':
+				filled = false
+			}
+		}
+		c.literal(piece.text)
+		probe = append(probe, piece.text...)
+	}
+	var doc document
+	if _, err := doc.parse(probe); err != nil {
+		if several(probe) {
+			return errors.New(`several strings one behind the other are not JSON; write one string with \n in it`)
+		}
+		return fmt.Errorf("with its placeholders filled in, the template is %w", err)
+	}
+	return nil
+}
+
+// several reports whether b is a number of JSON strings, each on its own line.
+func several(b []byte) bool {
+	lines := bytes.Split(bytes.TrimSpace(b), []byte("\n"))
+	for _, line := range lines {
+		var doc document
+		if i, err := doc.parse(line); err != nil || doc.nodes[i].kind != kindString {
+			return false
+		}
+	}
+	return len(lines) > 1
+}
+
+// scanDollar finds ${...}. $${ is a literal ${. A brace inside quotes does not end a placeholder.
+func scanDollar(s string) ([]piece, error) {
+	var pieces []piece
+	literal := ""
+	for {
+		i := strings.Index(s, "${")
+		if i < 0 {
+			break
+		}
+		if i > 0 && s[i-1] == '$' {
+			literal += s[:i-1] + "${"
+			s = s[i+2:]
+			continue
+		}
+		literal += s[:i]
+		end := closingBrace(s[i+2:])
+		if end < 0 {
+			return nil, fmt.Errorf("a ${ is not closed by }; write $${ for one that is meant as text")
+		}
+		if literal != "" {
+			pieces = append(pieces, piece{text: literal})
+			literal = ""
+		}
+		pieces = append(pieces, piece{text: strings.TrimSpace(s[i+2 : i+2+end]), placeholder: true})
+		s = s[i+2+end+1:]
+	}
+	if literal += s; literal != "" {
+		pieces = append(pieces, piece{text: literal})
+	}
+	return pieces, nil
+}
+
+func closingBrace(s string) int {
+	var quote byte
+	for i := 0; i < len(s); i++ {
+		switch b := s[i]; {
+		case quote != 0 && b == '\\':
+			i++
+		case quote != 0:
+			if b == quote {
+				quote = 0
+			}
+		case b == '\'' || b == '"':
+			quote = b
+		case b == '}':
+			return i
+		}
+	}
+	return -1
+}
+
+// scanAngle finds <name>. A < that begins no name is text.
+func scanAngle(s string) ([]piece, error) {
+	var pieces []piece
+	literal := ""
+	for {
+		i := strings.IndexByte(s, '<')
+		if i < 0 {
+			break
+		}
+		end := strings.IndexByte(s[i:], '>')
+		if end < 0 || !isPlaceholder(s[i+1:i+end]) {
+			literal += s[:i+1]
+			s = s[i+1:]
+			continue
+		}
+		if literal += s[:i]; literal != "" {
+			pieces = append(pieces, piece{text: literal})
+			literal = ""
+		}
+		pieces = append(pieces, piece{text: s[i+1 : i+end], placeholder: true})
+		s = s[i+end+1:]
+	}
+	if literal += s; literal != "" {
+		pieces = append(pieces, piece{text: literal})
+	}
+	return pieces, nil
+}
+
+// isPlaceholder reports whether s can stand between < and >.
+func isPlaceholder(s string) bool {
+	for _, r := range s {
+		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-' && r != '.' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// awsReference resolves the names of a template in the AWS form.
+func awsReference(paths map[string]*path) func(string) (*reference, error) {
+	return func(name string) (*reference, error) {
+		if v, ok := awsVariables[name]; ok {
+			return &reference{variable: v}, nil
+		}
+		if p, ok := paths[name]; ok {
+			return &reference{path: p}, nil
+		}
+		var known []string
+		for name := range paths {
+			known = append(known, name)
+		}
+		for name := range awsVariables {
+			known = append(known, name)
+		}
+		slices.Sort(known)
+		if word := nearest(name, known); word != "" {
+			return nil, fmt.Errorf("<%s> is not in paths; did you mean <%s>?", shorten(name, 60), word)
+		}
+		return nil, fmt.Errorf("<%s> is not in paths", shorten(name, 60))
+	}
+}
+
+// parseReference reads the inside of ${...}: a variable, an attribute, a path below data, or a JSONPath.
+func parseReference(s string) (*reference, error) {
+	if v, ok := variables[s]; ok {
+		return &reference{variable: v}, nil
+	}
+	switch {
+	case s == "":
+		return nil, errors.New("${} is empty; write an attribute or a path, such as ${subject} or ${data.temperature}")
+	case strings.HasPrefix(s, "rialto."):
+		return nil, fmt.Errorf("there is no ${%s}; there are ${rialto.rule}, ${rialto.bus}, ${rialto.received} and ${rialto.event}", shorten(s, 60))
+	case s[0] != '$':
+		translated, err := translate(s)
+		if err != nil {
+			return nil, err
+		}
+		s = translated
+	}
+	p, err := parsePath(s)
+	if err != nil {
+		return nil, err
+	}
+	return &reference{path: p}, nil
+}
+
+// translate turns data.items[0].name into a JSONPath.
+func translate(s string) (string, error) {
+	var b strings.Builder
+	b.WriteByte('$')
+	for _, step := range strings.Split(s, ".") {
+		name, index, _ := strings.Cut(step, "[")
+		if name == "" || strings.ContainsAny(name, " \t\r\n$@?*+/%=<>!&|()[]{}\"'\\,:;`") {
+			return "", fmt.Errorf("${%s} is not a path such as data.temperature or data.items[0].name; for other names write a JSONPath, ${$.data['name']}; expressions are not in this version", shorten(s, 60))
+		}
+		b.WriteString("[" + string(appendString(nil, name)) + "]")
+		for index != "" {
+			number, rest, ok := strings.Cut(index, "]")
+			n, err := strconv.Atoi(number)
+			if !ok || err != nil || rest != "" && rest[0] != '[' {
+				return "", fmt.Errorf("${%s}: an index is a number in brackets, such as data.items[0]", shorten(s, 60))
+			}
+			b.WriteString("[" + strconv.Itoa(n) + "]")
+			index = strings.TrimPrefix(rest, "[")
+		}
+	}
+	return b.String(), nil
+}
+
+// render fills the template in.
+func (t *template) render(ev *event.Event, rc RenderContext) ([]byte, error) {
+	v, err := newView(ev, rc)
+	if err != nil {
+		return nil, err
+	}
+	dst := make([]byte, 0, 256)
+	for _, s := range t.segments {
+		if s.reference == nil {
+			dst = append(dst, s.literal...)
+		} else if dst, err = v.appendReference(dst, s.reference, s.context); err != nil {
+			return nil, err
+		}
+		if len(dst) > MaxOutput {
+			return nil, errOutput
+		}
+	}
+	return dst, nil
+}
+
+// appendReference appends what a placeholder stands for, as its context wants it.
+func (v *view) appendReference(dst []byte, r *reference, where context) ([]byte, error) {
+	if r.path != nil && !r.path.definite {
+		list, err := v.appendPath(nil, r.path, false)
+		if err != nil {
+			return nil, err
+		}
+		return appendValue(dst, where, kindArray, nil, list), nil
+	}
+	if r.path != nil {
+		nodes := r.path.selectFrom(v)
+		if len(nodes) == 0 {
+			return appendAbsent(dst, where), nil
+		}
+		n := &v.doc.nodes[nodes[0]]
+		return appendValue(dst, where, n.kind, n.text, v.raw(nodes[0])), nil
+	}
+	switch r.variable {
+	case varEvent:
+		return appendValue(dst, where, kindObject, nil, v.form), nil
+	case varAttributes:
+		return appendValue(dst, where, kindObject, nil, v.attributes()), nil
+	case varReceived:
+		if v.context.Received.IsZero() {
+			return appendAbsent(dst, where), nil
+		}
+		return appendValue(dst, where, kindString, appendTime(nil, v.context.Received.UTC()), nil), nil
+	case varRule:
+		return appendValue(dst, where, kindString, []byte(v.context.Rule), nil), nil
+	case varBus:
+		return appendValue(dst, where, kindString, []byte(v.context.Bus), nil), nil
+	}
+	return appendValue(dst, where, kindString, []byte("urn:rialto:rule:"+v.context.Bus+":"+v.context.Rule), nil), nil
+}
+
+// attributes is the JSON form without the payload.
+func (v *view) attributes() []byte {
+	dst := []byte{'{'}
+	v.doc.children(0, func(_ int, i int32) {
+		key := string(v.doc.nodes[i].key)
+		if key == dataName || key == "data_base64" {
+			return
+		}
+		if len(dst) > 1 {
+			dst = append(dst, ',')
+		}
+		dst = append(append(appendString(dst, key), ':'), v.raw(i)...)
+	})
+	return append(dst, '}')
+}
+
+func appendAbsent(dst []byte, where context) []byte {
+	if where == inValue {
+		return append(dst, "null"...)
+	}
+	return dst
+}
+
+// appendValue appends a value: a string is given as its decoded text, everything else as its JSON.
+func appendValue(dst []byte, where context, k kind, decoded, raw []byte) []byte {
+	switch {
+	case where == inValue && k == kindString:
+		return appendString(dst, decoded)
+	case where == inValue:
+		return append(dst, raw...)
+	case k == kindString:
+		raw = decoded
+	}
+	if where == inString {
+		return appendEscaped(dst, raw)
+	}
+	return append(dst, raw...)
+}

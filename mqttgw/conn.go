@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/rialto-bridge/rialto/mqttgw/packet"
+)
+
+// sessionKey is what a client id belongs to: one principal's client ids are not another's.
+type sessionKey struct{ principal, clientID string }
+
+// conn is one connection and the session that lives as long as it does. The goroutine of serve reads; a goroutine of
+// write exists while there is something to write or to catch up with.
+type conn struct {
+	g    *Gateway
+	nc   net.Conn
+	addr netip.Addr
+	in   *packet.Reader
+
+	// Set by connect, before anybody else sees the connection.
+	version     packet.Version
+	key         sessionKey
+	established bool // CONNECT was accepted
+	source      string
+	keepAlive   time.Duration // after which silence ends the connection; 0 = never
+	maxPacket   int           // the client's Maximum Packet Size
+	tellWhy     bool          // the client wants reason strings
+	expiring    bool          // the client asked for a session that outlives the connection
+	will        *incoming     // nil = none
+
+	aliases map[uint16]string // inbound topic aliases; the reader's
+
+	mu       sync.Mutex
+	room     sync.Cond      // of mu: admission of the next packet, and the writer's end, wait here
+	waiters  int            // guarded by mu; who waits on room
+	out      outbox         // guarded by mu
+	uplink   uplink         // guarded by mu; see publish.go
+	session  session        // guarded by mu; see session.go
+	why      *packet.Reason // guarded by mu; set once: this side ends the connection, and says so to an MQTT 5 client
+	gone     chan struct{}  // guarded by mu; made by who waits for detached
+	detached bool           // guarded by mu; out of the router, will handed over
+}
+
+func newConn(g *Gateway, nc net.Conn, addr netip.Addr) *conn {
+	c := &conn{g: g, nc: nc, addr: addr, in: packet.NewReader(nc), maxPacket: 1 << 28}
+	c.room.L = &c.mu
+	return c
+}
+
+// serve is the reader and owns the connection: it returns when nothing of it is left.
+func (c *conn) serve() {
+	defer c.g.forget(c)
+	clean := false
+	defer func() {
+		c.finish(clean)
+	}()
+	defer func() {
+		if r := recover(); r != nil {
+			c.g.metrics.panics.Inc()
+			c.g.log.Error("connection ended by a programming error", "clientId", c.key.clientID, "err", r, "stack", string(debug.Stack()))
+			c.end(packet.UnspecifiedError)
+		}
+	}()
+	if !c.connect() {
+		return
+	}
+	clean = c.read()
+}
+
+// closing is the error of read when this side ends the connection.
+var errClosing = errors.New("connection is being closed")
+
+// read handles packets until the connection ends. clean is true after a DISCONNECT that deletes the will.
+func (c *conn) read() (clean bool) {
+	limit := c.g.limits.MaxPacket
+	for {
+		if err := c.ready(limit); err != nil {
+			return false
+		}
+		first, body, err := c.in.Next(limit)
+		if err != nil {
+			c.readFailed(err)
+			return false
+		}
+		clean, err := c.handle(first, body)
+		if clean {
+			return true
+		}
+		if err != nil {
+			c.refuse(err)
+			return false
+		}
+	}
+}
+
+// ready waits until another packet may be taken: the window of unacknowledged messages has room, and the client takes
+// what it is sent. It then sets the time by which the packet has to be there.
+func (c *conn) ready(limit int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.why == nil && !c.out.broken && (c.uplink.full(&c.g.limits) || c.out.size > c.g.limits.MaxOutbound) {
+		c.wait()
+	}
+	if c.why != nil || c.out.broken {
+		return errClosing
+	}
+	if c.keepAlive > 0 && !c.in.Ready(limit) {
+		// Under mu, so that end's deadline in the past is not overwritten.
+		return c.nc.SetReadDeadline(time.Now().Add(c.keepAlive))
+	}
+	return nil
+}
+
+// wait waits for room. mu is held.
+func (c *conn) wait() {
+	c.waiters++
+	c.room.Wait()
+	c.waiters--
+}
+
+// wake wakes who waits for room. mu is held.
+func (c *conn) wake() {
+	if c.waiters > 0 {
+		c.room.Broadcast()
+	}
+}
+
+func (c *conn) readFailed(err error) {
+	var refused *packet.Error
+	switch {
+	case errors.As(err, &refused):
+		c.refuse(err)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.end(packet.KeepAliveTimeout) // unless it was end that set the deadline
+	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
+	default:
+		c.g.log.Debug("connection lost", "clientId", c.key.clientID, "err", err)
+	}
+}
+
+// refuse ends the connection for what the client sent.
+func (c *conn) refuse(err error) {
+	code := packet.UnspecifiedError
+	var refused *packet.Error
+	if errors.As(err, &refused) {
+		code = refused.Code
+	}
+	if !errors.Is(err, errClosing) {
+		c.g.log.Debug("client broke the protocol", "clientId", c.key.clientID, "reason", code.String(), "err", err)
+	}
+	c.end(code)
+}
+
+// handle handles one packet after CONNECT. The error is an *packet.Error, or errClosing.
+func (c *conn) handle(first byte, body []byte) (clean bool, err error) {
+	switch packet.TypeOf(first) {
+	case packet.TypePublish:
+		return false, c.takePublish(first, body)
+	case packet.TypePuback:
+		return false, c.takePuback(first, body)
+	case packet.TypePubrel:
+		return false, c.takePubrel(first, body)
+	case packet.TypePubrec, packet.TypePubcomp:
+		return false, c.takeStray(first, body)
+	case packet.TypeSubscribe:
+		return false, c.takeSubscribe(first, body)
+	case packet.TypeUnsubscribe:
+		return false, c.takeUnsubscribe(first, body)
+	case packet.TypePingreq:
+		var p packet.Ping
+		if err := p.Decode(first, body, c.version); err != nil {
+			return false, err
+		}
+		c.send(&packet.Ping{Kind: packet.TypePingresp})
+		return false, nil
+	case packet.TypeDisconnect:
+		return c.takeDisconnect(first, body)
+	}
+	// Whatever is malformed is told so first.
+	p, err := packet.Decode(first, body, c.version)
+	if err != nil {
+		return false, err
+	}
+	return false, &packet.Error{Code: packet.ProtocolError, Detail: p.Type().String() + " is not expected from a client"}
+}
+
+func (c *conn) takeDisconnect(first byte, body []byte) (clean bool, err error) {
+	var p packet.Disconnect
+	if err := p.Decode(first, body, c.version); err != nil {
+		return false, err
+	}
+	if p.Properties.Int(packet.SessionExpiry, 0) > 0 && !c.expiring {
+		return false, &packet.Error{Code: packet.ProtocolError, Detail: "session expiry in DISCONNECT after none in CONNECT"}
+	}
+	if _, ok := p.Properties.Find(packet.ServerReference); ok {
+		return false, &packet.Error{Code: packet.ProtocolError, Detail: "server reference from a client"}
+	}
+	c.endSilently()
+	return p.Code == packet.Success, nil
+}
+
+// send queues a packet, unless the connection is ending.
+func (c *conn) send(p packet.Packet) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue(p)
+}
+
+// queue is send with mu held.
+func (c *conn) queue(p packet.Packet) {
+	if c.session.ended || c.out.broken {
+		return
+	}
+	before := len(c.out.chunk)
+	c.out.grow()
+	c.out.chunk = p.Append(c.out.chunk, c.version)
+	c.out.size += len(c.out.chunk) - before
+	c.startWriter()
+}
+
+// end makes this side end the connection: the reader stops, and finish says goodbye. The first reason counts. It does not
+// block.
+func (c *conn) end(code packet.Reason) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endLocked(code)
+}
+
+// endLocked is end with mu held.
+func (c *conn) endLocked(code packet.Reason) {
+	if c.why != nil {
+		return
+	}
+	c.why = &code
+	c.wake()
+	c.interrupt()
+}
+
+// endSilently is end after the client's own DISCONNECT, which is not answered.
+func (c *conn) endSilently() { c.end(packet.Success) }
+
+// interrupt makes a read that is under way, and every later one, return. mu is held.
+func (c *conn) interrupt() {
+	if err := c.nc.SetReadDeadline(longAgo); err != nil && !errors.Is(err, net.ErrClosed) {
+		c.g.log.Debug("interrupt reader", "err", err)
+	}
+}
+
+var longAgo = time.Unix(1, 0)
+
+const (
+	lingerTime = time.Second     // for the client to read the last packet and close
+	settleTime = 2 * time.Second // for the acknowledgements of what was taken before a stop
+)
+
+// finish ends the session, says goodbye, and waits for the writer. clean tells whether the will is dropped.
+func (c *conn) finish(clean bool) {
+	c.detach(clean)
+	if c.shuttingDown() {
+		c.awaitAcks()
+	}
+	polite := c.lastWords()
+	if polite {
+		// The writer gets a moment for what is queued; then it fails.
+		timer := time.AfterFunc(settleTime, c.closeSocket)
+		c.awaitWriter()
+		timer.Stop()
+		c.halfClose()
+	}
+	c.closeSocket()
+	c.awaitWriter()
+	if c.established {
+		c.g.metrics.connections.Dec()
+	}
+}
+
+func (c *conn) closeSocket() {
+	if err := c.nc.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		c.g.log.Debug("close connection", "err", err)
+	}
+}
+
+func (c *conn) awaitWriter() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.out.writing {
+		c.wait()
+	}
+}
+
+func (c *conn) shuttingDown() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.why != nil && *c.why == packet.ServerShuttingDown
+}
+
+// awaitAcks waits a moment for the commits of what the client has published, so that they can be acknowledged.
+func (c *conn) awaitAcks() {
+	timer := time.AfterFunc(settleTime, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.uplink.abandoned = true
+		c.room.Broadcast()
+	})
+	defer timer.Stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.uplink.bytes > 0 && !c.uplink.abandoned && !c.out.broken {
+		c.wait()
+	}
+}
+
+// lastWords queues the DISCONNECT that this side owes, and reports whether the peer should get the time to read it.
+func (c *conn) lastWords() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.why == nil || *c.why == packet.Success || c.out.broken {
+		// The client has left.
+		c.session.ended, c.out.broken = true, true
+		return false
+	}
+	if c.established && c.version == packet.V5 {
+		c.queue(&packet.Disconnect{Kind: packet.TypeDisconnect, Code: *c.why})
+	}
+	c.session.ended = true
+	return true
+}
+
+// halfClose closes our direction and reads until the client has closed too, for a second at most: closing with unread
+// data in the socket would reset the connection, and the reason would be lost.
+func (c *conn) halfClose() {
+	half, ok := c.nc.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	if err := c.nc.SetReadDeadline(time.Now().Add(lingerTime)); err != nil {
+		return
+	}
+	var scrap [512]byte
+	for {
+		if _, err := c.nc.Read(scrap[:]); err != nil {
+			return
+		}
+	}
+}
+
+// detach ends the session: no more deliveries, the will is handed over, the client id is free.
+func (c *conn) detach(clean bool) {
+	c.dropSubscriptions()
+	if c.established && c.will != nil && !clean {
+		c.publishWill()
+	}
+	c.g.release(c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.detached = true
+	if c.gone != nil {
+		close(c.gone)
+	}
+}
+
+// whenDetached returns a channel that is closed once the session has ended.
+func (c *conn) whenDetached() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone == nil {
+		c.gone = make(chan struct{})
+		if c.detached {
+			close(c.gone)
+		}
+	}
+	return c.gone
+}
+
+// logAttrs are what every log line about the client has.
+func (c *conn) logAttrs() slog.Attr {
+	return slog.Group("client", "clientId", c.key.clientID, "principal", c.key.principal, "address", c.addr.String())
+}

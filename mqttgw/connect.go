@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/mqttgw/packet"
+)
+
+// refusal is a CONNECT that is answered by a CONNACK with a failure.
+type refusal struct {
+	code packet.Reason
+	v3   packet.Reason // return code of 3.1.1
+	why  string        // label of the refused metric
+}
+
+func (r *refusal) Error() string { return "connect refused: " + r.why }
+
+// The return codes of 3.1.1 (section 3.2.2.3).
+const (
+	v3Version     packet.Reason = 1
+	v3ClientID    packet.Reason = 2
+	v3Unavailable packet.Reason = 3
+	v3Credentials packet.Reason = 4
+	v3Forbidden   packet.Reason = 5
+)
+
+// connect takes the CONNECT and answers it. It reports whether the connection is established; if not, it has counted
+// why and left finish the rest.
+func (c *conn) connect() bool {
+	if !c.setDeadline(time.Now().Add(c.g.limits.ConnectTimeout)) {
+		return false
+	}
+	first, body, err := c.in.Next(c.g.limits.MaxConnect)
+	if err != nil {
+		c.connectFailed(err)
+		return false
+	}
+	var p packet.Connect
+	if packet.TypeOf(first) != packet.TypeConnect {
+		c.g.metrics.refused(refusedMalformed)
+		return false
+	}
+	if err := p.Decode(first, body, 0); err != nil {
+		c.connectFailed(err)
+		return false
+	}
+	c.version = p.Version
+	answer, err := c.accept(&p)
+	if err != nil {
+		c.refuseConnect(err)
+		return false
+	}
+	if !c.takeOver() {
+		c.refuseConnect(&refusal{packet.ServerBusy, v3Unavailable, refusedTimeout})
+		return false
+	}
+	c.established = true
+	c.g.gate.establish(c.addr)
+	c.g.metrics.connections.Inc()
+	c.setDeadline(time.Time{})
+	c.send(answer)
+	c.g.log.Debug("connected", c.logAttrs(), "version", int(c.version))
+	return true
+}
+
+// setDeadline sets the deadline of the socket, unless the connection is to end already.
+func (c *conn) setDeadline(t time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.why != nil {
+		return false
+	}
+	if err := c.nc.SetDeadline(t); err != nil {
+		c.g.log.Debug("set deadline", "err", err)
+		return false
+	}
+	return true
+}
+
+// connectFailed is for what came instead of a CONNECT. Only an unknown version can be answered.
+func (c *conn) connectFailed(err error) {
+	var refused *packet.Error
+	switch {
+	case errors.As(err, &refused) && refused.Code == packet.UnsupportedVersion && refused.Level > 0:
+		c.version = packet.V311
+		if refused.Level > byte(packet.V5) {
+			c.version = packet.V5
+		}
+		c.refuseConnect(&refusal{packet.UnsupportedVersion, v3Version, refusedVersion})
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.g.metrics.refused(refusedTimeout)
+	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
+	default:
+		c.g.metrics.refused(refusedMalformed)
+		c.g.log.Debug("no connect", "address", c.addr.String(), "err", err)
+	}
+}
+
+// refuseConnect sends a CONNACK with a failure and ends the connection.
+func (c *conn) refuseConnect(err error) {
+	r := &refusal{packet.UnspecifiedError, v3Unavailable, refusedMalformed}
+	var broken *packet.Error
+	if !errors.As(err, &r) && errors.As(err, &broken) {
+		r = &refusal{broken.Code, v3Unavailable, refusedMalformed}
+	}
+	c.g.metrics.refused(r.why)
+	c.g.log.Debug("connect refused", c.logAttrs(), "reason", r.why)
+	code := r.code
+	if c.version != packet.V5 {
+		code = r.v3
+	}
+	c.send(&packet.Connack{Code: code})
+	c.end(packet.UnspecifiedError)
+}
+
+// accept checks a CONNECT, sets what the connection takes from it, and returns the CONNACK.
+func (c *conn) accept(p *packet.Connect) (*packet.Connack, error) {
+	if _, ok := p.Properties.Find(packet.AuthenticationMethod); ok {
+		c.g.metrics.authFailures[authMethod].Inc()
+		return nil, &refusal{packet.BadAuthenticationMethod, v3Forbidden, refusedAuth}
+	}
+	ack := &packet.Connack{}
+	id := string(p.ClientID)
+	switch {
+	case len(id) > c.g.limits.MaxClientID:
+		return nil, &refusal{packet.ClientIDInvalid, v3ClientID, refusedClientID}
+	case id == "" && p.Version != packet.V5 && !p.CleanStart:
+		return nil, &refusal{packet.ClientIDInvalid, v3ClientID, refusedClientID} // MQTT-3.1.3-8 of 3.1.1
+	case id == "":
+		id = "auto-" + strings.ToLower(rand.Text())
+		ack.Properties = ack.Properties.AppendString(packet.AssignedClientID, id)
+	}
+	principal, err := c.authorize(p, id)
+	if err != nil {
+		return nil, err
+	}
+	c.key = sessionKey{principal: principal, clientID: id}
+	c.source = event.MQTTSource(c.g.opts.Name, id)
+	if err := c.takeWill(p); err != nil {
+		return nil, err
+	}
+	c.session.init(&c.g.limits, int(p.Properties.Int(packet.ReceiveMaximum, 65535)))
+	if n := p.Properties.Int(packet.MaximumPacketSize, 0); n > 0 {
+		c.maxPacket = int(min(n, 1<<28))
+	}
+	c.tellWhy = p.Properties.Int(packet.RequestProblemInfo, 1) == 1
+	c.expiring = p.Properties.Int(packet.SessionExpiry, 0) > 0
+	keepAlive := time.Duration(p.KeepAlive) * time.Second
+	if most := c.g.limits.MaxKeepAlive; most > 0 && p.Version == packet.V5 && (keepAlive == 0 || keepAlive > most) {
+		keepAlive = most
+		ack.Properties = ack.Properties.AppendInt(packet.ServerKeepAlive, uint32(most/time.Second))
+	}
+	c.keepAlive = keepAlive * 3 / 2
+	if p.Version == packet.V5 {
+		ack.Properties = c.announce(ack.Properties)
+	}
+	return ack, nil
+}
+
+// announce appends what an MQTT 5 client has to know.
+func (c *conn) announce(ps packet.Properties) packet.Properties {
+	if c.expiring {
+		ps = ps.AppendInt(packet.SessionExpiry, 0) // sessions end with the connection
+	}
+	return ps.AppendInt(packet.ReceiveMaximum, uint32(c.g.limits.ReceiveMaximum)).
+		AppendInt(packet.RetainAvailable, 0).
+		AppendInt(packet.MaximumPacketSize, uint32(c.g.limits.MaxPacket)).
+		AppendInt(packet.TopicAliasMaximum, uint32(c.g.limits.MaxTopicAlias)).
+		AppendInt(packet.SharedAvailable, 0)
+}
+
+// authorize returns the principal of a CONNECT.
+func (c *conn) authorize(p *packet.Connect, id string) (principal string, err error) {
+	why := authMissing
+	if p.HasUser {
+		ctx, cancel := context.WithTimeoutCause(c.g.life, authTime, errors.New("too many log-ins at once"))
+		defer cancel()
+		var dev *Device
+		if dev, why = c.g.authenticate(ctx, c.addr, string(p.Username), p.Password, id); why == "" {
+			return dev.Principal, nil
+		}
+	} else if c.g.opts.Anonymous {
+		return "", nil
+	}
+	c.g.metrics.authFailures[why].Inc()
+	switch why {
+	case authClientID:
+		return "", &refusal{packet.ClientIDInvalid, v3ClientID, refusedAuth}
+	case authBlocked:
+		return "", &refusal{packet.ConnectionRateExceeded, v3Unavailable, refusedAuth}
+	case authMissing:
+		return "", &refusal{packet.NotAuthorized, v3Forbidden, refusedAuth}
+	}
+	return "", &refusal{packet.BadUserOrPassword, v3Credentials, refusedAuth}
+}
+
+// takeOver ends the connection that holds the client id and waits until its session has ended, so that its will is in
+// the log before anything of the new one.
+func (c *conn) takeOver() bool {
+	old := c.g.claim(c)
+	if old == nil {
+		return true
+	}
+	old.end(packet.SessionTakenOver)
+	timer := time.NewTimer(c.g.limits.ConnectTimeout)
+	defer timer.Stop()
+	select {
+	case <-old.whenDetached():
+		return true
+	case <-c.g.life.Done():
+	case <-timer.C:
+	}
+	c.g.release(c)
+	return false
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mqttgw is the MQTT gateway: devices connect to it with MQTT 3.1.1 or 5, what they publish becomes events on a
+// bus, and what is on the bus reaches their subscriptions.
+//
+// The promises. A PUBACK or PUBREC leaves after the Publisher has said that the event is committed, in the order in
+// which the messages came, and never because of a time-out. While a connection's window is full its socket is not read.
+// A message is stored once; one reader follows the bus for all connections, matches it once, and encodes it once for
+// each protocol version and QoS. A slow subscriber holds back neither that reader nor another subscriber: its QoS 0
+// messages are dropped and counted, its QoS 1 messages stay in the log, and it reads on from its own position when it
+// has room. Messages of one topic and QoS reach a subscriber in the order of the log.
+//
+// An idle connection is one goroutine and a few kilobytes: its reader. A writer exists only while there is something to
+// write. Serve waits for every goroutine it started.
+//
+// Sessions end with their connection, and the gateway says so (Session Present 0, Session Expiry Interval 0). Retained
+// messages and shared subscriptions are refused where the protocol has a way to say it. DESIGN.md has the data flow, the
+// owner of each lock and goroutine, and where persistent sessions will go; docs/mqtt.md is the user's view.
+package mqttgw

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/mqttgw/packet"
+)
+
+// Publisher takes what devices publish.
+type Publisher interface {
+	// Publish stores rec on a bus. It blocks while there is no room and ctx is not done. If it returns nil, done is called
+	// exactly once, in the order of the stream, with nil after the commit or with why there is none; it may be called
+	// before Publish returns. If it returns an error, done is not called. rec is not to be changed afterwards.
+	Publish(ctx context.Context, bus string, rec *event.Record, done func(error)) error
+}
+
+// Tail reads the bus that subscriptions are served from. It is safe for concurrent use.
+type Tail interface {
+	// First and Committed are the ends of what can be read.
+	First() uint64
+	Committed() uint64
+	// Wait blocks until Committed is larger than after.
+	Wait(ctx context.Context, after uint64) error
+	// Read appends at most max entries from a sequence on to dst and returns the sequence to go on from. Sequences without
+	// an event are left out. It is eventlog.ErrGone when from is below First.
+	Read(ctx context.Context, from uint64, max int, dst []eventlog.Entry) ([]eventlog.Entry, uint64, error)
+}
+
+// Options are what a Gateway needs. Publisher and Tail are required.
+type Options struct {
+	Name      string // stands in event sources: mqtt://<name>/<client id>; "" = rialto
+	Bus       string // where publishes go and what Tail reads; "" = devices
+	Publisher Publisher
+	Tail      Tail
+	Directory *Directory  // the devices that may connect; nil = none
+	Anonymous bool        // a client without user name may connect, as principal ""
+	TLS       *tls.Config // nil = plain TCP
+	Limits    Limits      // zero fields = defaults
+
+	EventLimits event.Limits // for CloudEvents that devices publish; zero = defaults of package event
+
+	Logger     *slog.Logger          // nil = slog.Default
+	Registerer prometheus.Registerer // nil = no metrics
+	Now        func() time.Time      // nil = time.Now; arrival and expiry of messages
+}
+
+// Validate reports everything that is wrong.
+func (o *Options) Validate() error {
+	var errs []error
+	if o.Publisher == nil {
+		errs = append(errs, errors.New("mqttgw: Publisher is required"))
+	}
+	if o.Tail == nil {
+		errs = append(errs, errors.New("mqttgw: Tail is required"))
+	}
+	if o.Directory == nil && !o.Anonymous {
+		errs = append(errs, errors.New("mqttgw: without a Directory and without Anonymous nobody could connect"))
+	}
+	return errors.Join(append(errs, o.Limits.validate()...)...)
+}
+
+// Gateway serves MQTT connections. Its methods are safe for concurrent use.
+type Gateway struct {
+	opts    Options
+	limits  Limits
+	log     *slog.Logger
+	metrics *metrics
+	now     func() time.Time
+	base    string // of event sources
+
+	router   router
+	failures *failures     // of authentication, by address and user
+	hashing  chan struct{} // a slot for each password hash under way
+	gate     gate
+	tailPos  atomic.Uint64 // the sequence that the tail is delivering, or has delivered last
+	served   atomic.Bool
+	conns    sync.WaitGroup
+
+	// life ends when Serve is told to stop. It bounds what connections wait for; they have no context of their own,
+	// because 100,000 idle ones would pay for it.
+	life context.Context
+	stop context.CancelFunc
+
+	mu       sync.Mutex
+	sessions map[sessionKey]*conn // guarded by mu; who holds a client id now
+	open     map[*conn]struct{}   // guarded by mu; every connection that is being served
+	stopping bool                 // guarded by mu
+}
+
+// New returns a Gateway. It starts nothing.
+func New(o Options) (*Gateway, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Name == "" {
+		o.Name = "rialto"
+	}
+	if o.Bus == "" {
+		o.Bus = "devices"
+	}
+	if o.Directory == nil {
+		o.Directory = NewDirectory()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	m, err := newMetrics(o.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("mqttgw: %w", err)
+	}
+	g := &Gateway{
+		opts: o, limits: o.Limits.withDefaults(), log: o.Logger.With("component", "mqtt"), metrics: m, now: o.Now,
+		base: "mqtt://" + url.PathEscape(o.Name) + "/", sessions: map[sessionKey]*conn{}, open: map[*conn]struct{}{},
+		hashing: make(chan struct{}, hashersAtOnce()),
+	}
+	g.failures = newFailures(g.limits)
+	g.gate.limits = g.limits
+	g.life, g.stop = context.WithCancel(context.Background())
+	return g, nil
+}
+
+// stopTime bounds how long a stop waits for the commits of messages that have been taken.
+const stopTime = 3 * time.Second
+
+// Serve accepts connections from ln until ctx is done, then tells every client (MQTT 5: DISCONNECT 0x8B), and returns
+// after all connections and goroutines have ended, which takes a few seconds at most. It closes ln and may be called
+// once. The error is nil after a stop through ctx.
+func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
+	if !g.served.CompareAndSwap(false, true) {
+		return errors.New("mqttgw: Serve is called a second time")
+	}
+	if g.opts.TLS != nil {
+		ln = tls.NewListener(ln, g.opts.TLS)
+	}
+	accepting, done := context.WithCancel(ctx)
+	defer done()
+	var own sync.WaitGroup
+	own.Go(func() {
+		<-accepting.Done()
+		if err := ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			g.log.Warn("close listener", "err", err)
+		}
+	})
+	tailing, endTail := context.WithCancel(context.WithoutCancel(ctx))
+	defer endTail()
+	g.tailPos.Store(g.opts.Tail.Committed())
+	own.Go(func() { g.runTail(tailing) })
+
+	err := g.accept(accepting, ln)
+	done()
+	g.disconnectAll(packet.ServerShuttingDown)
+	timer := time.AfterFunc(stopTime, g.stop) // whatever still waits for the log gives up then
+	g.conns.Wait()
+	timer.Stop()
+	g.stop()
+	endTail()
+	own.Wait()
+	return err
+}
+
+func (g *Gateway) accept(ctx context.Context, ln net.Listener) error {
+	const shortest, longest = 5 * time.Millisecond, time.Second
+	pause := shortest
+	for {
+		nc, err := ln.Accept()
+		if err == nil {
+			pause = shortest
+			g.admit(nc)
+			continue
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return fmt.Errorf("mqttgw: accept: %w", err)
+		}
+		// Out of file descriptors, or the peer went away: the listener itself is fine.
+		g.log.Warn("accept", "err", err)
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+		pause = min(2*pause, longest)
+	}
+}
+
+// admit starts serving a connection, or closes it when there are too many.
+func (g *Gateway) admit(nc net.Conn) {
+	addr := addressOf(nc)
+	if why := g.gate.enter(addr); why != "" {
+		g.metrics.refused(why)
+		g.discard(nc)
+		return
+	}
+	c := newConn(g, nc, addr)
+	g.mu.Lock()
+	stopping := g.stopping
+	if !stopping {
+		g.open[c] = struct{}{}
+		g.conns.Add(1)
+	}
+	g.mu.Unlock()
+	if stopping {
+		g.gate.leave(addr, true)
+		g.discard(nc)
+		return
+	}
+	go c.serve()
+}
+
+func (g *Gateway) discard(nc net.Conn) {
+	if err := nc.Close(); err != nil {
+		g.log.Debug("close refused connection", "err", err)
+	}
+}
+
+// forget takes an ended connection out of the books.
+func (g *Gateway) forget(c *conn) {
+	g.mu.Lock()
+	delete(g.open, c)
+	g.mu.Unlock()
+	g.gate.leave(c.addr, !c.established)
+	g.conns.Done()
+}
+
+// claim makes c the holder of its session key and returns the connection that held it.
+func (g *Gateway) claim(c *conn) (old *conn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	old = g.sessions[c.key]
+	g.sessions[c.key] = c
+	return old
+}
+
+// release gives the key up, if c still holds it.
+func (g *Gateway) release(c *conn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.sessions[c.key] == c {
+		delete(g.sessions, c.key)
+	}
+}
+
+func (g *Gateway) disconnectAll(code packet.Reason) {
+	g.mu.Lock()
+	g.stopping = true
+	all := make([]*conn, 0, len(g.open))
+	for c := range g.open {
+		all = append(all, c)
+	}
+	g.mu.Unlock()
+	for _, c := range all {
+		c.end(code)
+	}
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Limits bound what clients may ask for. A zero field has the default in its comment.
+type Limits struct {
+	ConnectTimeout time.Duration // from accept to the end of CONNECT, TLS handshake included; 5 s
+	WriteTimeout   time.Duration // a write of at most 64 KiB that takes longer ends the connection; 30 s
+	MaxKeepAlive   time.Duration // MQTT 5 clients that ask for more, or for none, are told this; 0 = no maximum
+
+	MaxConnect     int // bytes of a CONNECT packet, which anyone may send; 64 KiB
+	MaxPacket      int // bytes of any later packet; 256 KiB
+	MaxClientID    int // bytes; 256
+	MaxTopic       int // bytes of a topic or filter; 1 KiB
+	MaxLevels      int // levels of a topic or filter; 32
+	MaxFilters     int // subscriptions of a session; 64
+	MaxTopicAlias  int // topic aliases a client may set; 16
+	ReceiveMaximum int // messages of a client that are not acknowledged yet; 256
+	MaxPending     int // bytes of messages of a client that are not committed yet; 1 MiB
+	MaxInFlight    int // QoS 1 messages to a client without PUBACK, at most the client's Receive Maximum; 256
+	MaxWaiting     int // QoS 1 messages whose positions are kept for a client that is behind, before it reads the log; 1024
+	MaxOutbound    int // bytes waiting to be written to a client; 1 MiB
+
+	MaxConnections        int // in all; 100,000
+	MaxConnectionsPerIP   int // 20,000; an IPv6 /64 counts as one address
+	MaxConnectingPerIP    int // connections of an address before their CONNECT is accepted; 1024
+	MaxFailuresPerMinute  int // failed log-ins of a user name from one address; 10
+	MaxFailuresPerAddress int // failed log-ins from one address in a minute; 100
+}
+
+// withDefaults returns l with every zero field set.
+func (l Limits) withDefaults() Limits {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	if l.ConnectTimeout == 0 {
+		l.ConnectTimeout = 5 * time.Second
+	}
+	if l.WriteTimeout == 0 {
+		l.WriteTimeout = 30 * time.Second
+	}
+	def(&l.MaxConnect, 64<<10)
+	def(&l.MaxPacket, 256<<10)
+	def(&l.MaxClientID, 256)
+	def(&l.MaxTopic, 1<<10)
+	def(&l.MaxLevels, 32)
+	def(&l.MaxFilters, 64)
+	def(&l.MaxTopicAlias, 16)
+	def(&l.ReceiveMaximum, 256)
+	def(&l.MaxPending, 1<<20)
+	def(&l.MaxInFlight, 256)
+	def(&l.MaxWaiting, 1024)
+	def(&l.MaxOutbound, 1<<20)
+	def(&l.MaxConnections, 100_000)
+	def(&l.MaxConnectionsPerIP, 20_000)
+	def(&l.MaxConnectingPerIP, 1024)
+	def(&l.MaxFailuresPerMinute, 10)
+	def(&l.MaxFailuresPerAddress, 100)
+	return l
+}
+
+func (l Limits) validate() (errs []error) {
+	l = l.withDefaults()
+	between := func(name string, v, low, high int) {
+		if v < low || v > high {
+			errs = append(errs, fmt.Errorf("mqttgw: %s is %d, must be %d to %d", name, v, low, high))
+		}
+	}
+	between("MaxConnect", l.MaxConnect, 64, 1<<20)
+	between("MaxPacket", l.MaxPacket, 1<<10, 16<<20)
+	between("MaxClientID", l.MaxClientID, 23, 65535)
+	between("MaxTopic", l.MaxTopic, 1, 65535)
+	between("MaxLevels", l.MaxLevels, 1, 1024)
+	between("MaxFilters", l.MaxFilters, 1, 1<<16)
+	between("MaxTopicAlias", l.MaxTopicAlias, 1, 65535)
+	between("ReceiveMaximum", l.ReceiveMaximum, 1, 65535)
+	between("MaxPending", l.MaxPending, 1, 1<<30)
+	between("MaxInFlight", l.MaxInFlight, 1, 4096)
+	between("MaxWaiting", l.MaxWaiting, 1, 1<<20)
+	between("MaxOutbound", l.MaxOutbound, 1<<10, 1<<30)
+	between("MaxConnections", l.MaxConnections, 1, 1<<30)
+	between("MaxConnectionsPerIP", l.MaxConnectionsPerIP, 1, 1<<30)
+	between("MaxConnectingPerIP", l.MaxConnectingPerIP, 1, 1<<30)
+	between("MaxFailuresPerMinute", l.MaxFailuresPerMinute, 1, 1<<30)
+	between("MaxFailuresPerAddress", l.MaxFailuresPerAddress, 1, 1<<30)
+	if l.ConnectTimeout < 0 || l.WriteTimeout < 0 {
+		errs = append(errs, fmt.Errorf("mqttgw: ConnectTimeout %s and WriteTimeout %s must be positive", l.ConnectTimeout, l.WriteTimeout))
+	}
+	if l.MaxKeepAlive < 0 || l.MaxKeepAlive > 65535*time.Second || l.MaxKeepAlive%time.Second != 0 {
+		errs = append(errs, fmt.Errorf("mqttgw: MaxKeepAlive is %s, must be whole seconds, at most 65535", l.MaxKeepAlive))
+	}
+	return errs
+}
+
+// addressOf is what limits by address count under: the IP, for IPv6 its /64. The zero Addr stands for connections
+// without an IP.
+func addressOf(nc net.Conn) netip.Addr {
+	ap, err := netip.ParseAddrPort(nc.RemoteAddr().String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	a := ap.Addr().Unmap().WithZone("")
+	if a.Is6() {
+		if p, err := a.Prefix(64); err == nil {
+			a = p.Masked().Addr()
+		}
+	}
+	return a
+}
+
+// gate counts connections, in all and by address.
+type gate struct {
+	limits Limits
+
+	mu     sync.Mutex
+	total  int                     // guarded by mu
+	byAddr map[netip.Addr]presence // guarded by mu
+}
+
+type presence struct{ open, connecting int }
+
+// enter counts a connection in, as connecting, or says which limit is in the way.
+func (g *gate) enter(a netip.Addr) (why string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.byAddr[a]
+	switch {
+	case g.total >= g.limits.MaxConnections:
+		return refusedTotal
+	case p.open >= g.limits.MaxConnectionsPerIP:
+		return refusedAddress
+	case p.connecting >= g.limits.MaxConnectingPerIP:
+		return refusedConnecting
+	}
+	if g.byAddr == nil {
+		g.byAddr = map[netip.Addr]presence{}
+	}
+	g.total++
+	g.byAddr[a] = presence{open: p.open + 1, connecting: p.connecting + 1}
+	return ""
+}
+
+// establish says that a connection is not connecting any more.
+func (g *gate) establish(a netip.Addr) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.byAddr[a]
+	p.connecting--
+	g.byAddr[a] = p
+}
+
+// leave counts a connection out.
+func (g *gate) leave(a netip.Addr, connecting bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.total--
+	p := g.byAddr[a]
+	p.open--
+	if connecting {
+		p.connecting--
+	}
+	if p == (presence{}) {
+		delete(g.byAddr, a)
+		return
+	}
+	g.byAddr[a] = p
+}
+
+// failures counts failed log-ins by address and by address and user name, a minute at a time. Its size is bounded: when
+// it is full, what it knows is forgotten early, which costs an attacker's attempts some hashing and nobody else anything.
+type failures struct {
+	perUser, perAddr int
+
+	mu     sync.Mutex
+	minute int64              // guarded by mu; the minute that is counted
+	byUser map[attempt]int    // guarded by mu
+	byAddr map[netip.Addr]int // guarded by mu
+}
+
+type attempt struct {
+	addr netip.Addr
+	user string
+}
+
+const maxFailures = 50_000
+
+func newFailures(l Limits) *failures {
+	return &failures{perUser: l.MaxFailuresPerMinute, perAddr: l.MaxFailuresPerAddress, byUser: map[attempt]int{}, byAddr: map[netip.Addr]int{}}
+}
+
+// turn starts a new minute. mu is held.
+func (f *failures) turn(now time.Time) {
+	if m := now.Unix() / 60; m != f.minute || len(f.byUser) >= maxFailures || len(f.byAddr) >= maxFailures {
+		f.minute = m
+		clear(f.byUser)
+		clear(f.byAddr)
+	}
+}
+
+// blocked reports whether an attempt is not to be looked at.
+func (f *failures) blocked(a netip.Addr, user string, now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.turn(now)
+	return f.byUser[attempt{a, user}] >= f.perUser || f.byAddr[a] >= f.perAddr
+}
+
+// note counts a failure.
+func (f *failures) note(a netip.Addr, user string, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.turn(now)
+	f.byUser[attempt{a, user}]++
+	f.byAddr[a]++
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Label values, closed sets.
+const (
+	refusedTotal      = "connections"            // too many connections in all
+	refusedAddress    = "connections-of-address" // too many of one address
+	refusedConnecting = "connecting-of-address"  // too many of one address before CONNECT
+	refusedTimeout    = "timeout"                // no complete CONNECT in time
+	refusedMalformed  = "malformed"
+	refusedVersion    = "version"
+	refusedClientID   = "client-id"
+	refusedAuth       = "auth"
+	refusedWill       = "will"
+	refusedStopping   = "stopping"
+
+	resultStored  = "stored"
+	resultRefused = "refused" // by the gateway: topic, format, quota
+	resultFailed  = "failed"  // by the log
+
+	droppedSlow     = "slow"      // QoS 0 to a client that does not keep up
+	droppedTooLarge = "too-large" // above the client's Maximum Packet Size
+	droppedExpired  = "expired"
+	droppedGone     = "gone" // no longer in the log when a slow client got to it
+
+	authPassword = "password" // unknown user or wrong password
+	authClientID = "client-id"
+	authBlocked  = "blocked" // too many failures, not looked at
+	authMissing  = "missing" // no user name, and anonymous access is off
+	authMethod   = "method"  // enhanced authentication, which is not offered
+)
+
+// metrics are the rialto_mqtt_* series. They are counted without a Registerer too, which costs less than asking.
+type metrics struct {
+	connections  prometheus.Gauge
+	refusals     *prometheus.CounterVec
+	publishes    [3]map[string]prometheus.Counter
+	deliveries   [2]prometheus.Counter
+	dropped      map[string]prometheus.Counter
+	authFailures map[string]prometheus.Counter
+	panics       prometheus.Counter
+	filters      prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rialto", Subsystem: "mqtt", Name: name, Help: help}, labels)
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "rialto", Subsystem: "mqtt", Name: name, Help: help})
+	}
+	publishes := counter("publishes_total", "Messages that clients published, by QoS and result.", "qos", "result")
+	deliveries := counter("deliveries_total", "Messages queued for subscribers, by QoS.", "qos")
+	dropped := counter("dropped_total", "Messages that were not delivered to a subscriber, by reason.", "reason")
+	failed := counter("auth_failures_total", "Connections refused for their credentials, by reason.", "reason")
+	panics := counter("panics_total", "Connections that a programming error ended.")
+	m := &metrics{
+		connections: gauge("connections", "Clients that are connected."),
+		filters:     gauge("subscriptions", "Subscriptions of connected clients."),
+		refusals:    counter("refused_total", "Connections that did not get as far as CONNACK 0, by reason.", "reason"),
+		dropped:     map[string]prometheus.Counter{}, authFailures: map[string]prometheus.Counter{},
+		panics: panics.WithLabelValues(),
+	}
+	for qos, label := range []string{"0", "1", "2"} {
+		m.publishes[qos] = map[string]prometheus.Counter{}
+		for _, result := range []string{resultStored, resultRefused, resultFailed} {
+			m.publishes[qos][result] = publishes.WithLabelValues(label, result)
+		}
+		if qos < len(m.deliveries) {
+			m.deliveries[qos] = deliveries.WithLabelValues(label)
+		}
+	}
+	for _, r := range []string{droppedSlow, droppedTooLarge, droppedExpired, droppedGone} {
+		m.dropped[r] = dropped.WithLabelValues(r)
+	}
+	for _, r := range []string{authPassword, authClientID, authBlocked, authMissing, authMethod} {
+		m.authFailures[r] = failed.WithLabelValues(r)
+	}
+	for _, r := range []string{refusedTotal, refusedAddress, refusedConnecting, refusedTimeout, refusedMalformed, refusedVersion,
+		refusedClientID, refusedAuth, refusedWill, refusedStopping} {
+		m.refusals.WithLabelValues(r)
+	}
+	if reg == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.connections, m.filters, m.refusals, publishes, deliveries, dropped, failed, panics} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) refused(why string)                { m.refusals.WithLabelValues(why).Inc() }
+func (m *metrics) published(qos byte, result string) { m.publishes[qos][result].Inc() }
+func (m *metrics) drop(why string)                   { m.dropped[why].Inc() }

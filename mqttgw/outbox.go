@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw
+
+import (
+	"errors"
+	"net"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/rialto-bridge/rialto/mqttgw/packet"
+)
+
+// outbox is what is to be written. Small packets are copied into one chunk; a large payload is a reference to the bytes
+// that all its receivers share.
+type outbox struct {
+	queue   [][]byte // before chunk
+	chunk   []byte
+	size    int  // bytes in queue and chunk, and those that are being written
+	writing bool // a writer exists
+	broken  bool // a write failed; nothing is written any more
+
+	renew time.Time // when the write deadline has to be moved; the writer's
+}
+
+const (
+	sharedFrom = 4 << 10  // payloads from this size on are not copied
+	chunkSize  = 1 << 10  // of new chunks
+	pooledTo   = 16 << 10 // larger chunks are not kept
+	writeSize  = 64 << 10 // bytes of one write, which has to end within WriteTimeout
+)
+
+// chunks holds *[]byte of chunkSize to pooledTo.
+var chunks = sync.Pool{New: func() any { b := make([]byte, 0, chunkSize); return &b }}
+
+// grow makes sure that there is a chunk.
+func (o *outbox) grow() {
+	if o.chunk == nil {
+		o.chunk = (*chunks.Get().(*[]byte))[:0]
+	}
+}
+
+// share queues bytes that are not to be changed any more.
+func (o *outbox) share(b []byte) {
+	o.queue = append(o.queue, o.chunk, b)
+	o.chunk = nil
+}
+
+// take removes everything.
+func (o *outbox) take() (queue [][]byte, chunk []byte) {
+	queue, chunk = o.queue, o.chunk
+	o.queue, o.chunk = nil, nil
+	return queue, chunk
+}
+
+func recycle(chunk []byte) {
+	if cap(chunk) >= chunkSize && cap(chunk) <= pooledTo {
+		chunks.Put(&chunk)
+	}
+}
+
+// startWriter starts a writer if there is none. mu is held.
+func (c *conn) startWriter() {
+	if !c.out.writing {
+		c.out.writing = true
+		go c.write()
+	}
+}
+
+// write is the writer. It ends when nothing is left to write and nothing to catch up with; finish waits for it.
+func (c *conn) write() {
+	defer func() {
+		if r := recover(); r != nil {
+			c.g.metrics.panics.Inc()
+			c.g.log.Error("writer ended by a programming error", "clientId", c.key.clientID, "err", r, "stack", string(debug.Stack()))
+			c.mu.Lock()
+			c.out.broken, c.out.writing = true, false
+			c.room.Broadcast()
+			c.mu.Unlock()
+			c.end(packet.UnspecifiedError)
+		}
+	}()
+	for {
+		c.mu.Lock()
+		queue, chunk := c.out.take()
+		if chunk == nil && queue == nil {
+			if c.behindWithRoom() {
+				c.mu.Unlock()
+				c.catchUp()
+				continue
+			}
+			c.out.writing = false
+			c.wake()
+			c.mu.Unlock()
+			return
+		}
+		broken := c.out.broken
+		c.mu.Unlock()
+		n := 0
+		var err error
+		for _, b := range queue {
+			n += len(b)
+			if err == nil && !broken {
+				err = c.writeAll(b)
+			}
+		}
+		n += len(chunk)
+		if err == nil && !broken {
+			err = c.writeAll(chunk)
+		}
+		recycle(chunk)
+		c.mu.Lock()
+		c.out.size -= n
+		if err != nil {
+			c.out.broken = true
+			c.interrupt()
+		}
+		c.wake()
+		c.mu.Unlock()
+		if err != nil && !errors.Is(err, net.ErrClosed) {
+			c.g.log.Debug("write", "clientId", c.key.clientID, "err", err)
+		}
+	}
+}
+
+// writeAll writes b. Each piece has WriteTimeout to get out.
+func (c *conn) writeAll(b []byte) error {
+	for len(b) > 0 {
+		piece := b[:min(len(b), writeSize)]
+		if now := time.Now(); now.After(c.out.renew) {
+			if err := c.nc.SetWriteDeadline(now.Add(2 * c.g.limits.WriteTimeout)); err != nil {
+				return err
+			}
+			c.out.renew = now.Add(c.g.limits.WriteTimeout)
+		}
+		if _, err := c.nc.Write(piece); err != nil {
+			return err
+		}
+		b = b[len(piece):]
+	}
+	return nil
+}

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -555,50 +554,6 @@ func appendString[S string | []byte](dst []byte, s S) []byte {
 		i++
 	}
 	return append(dst, '"')
-}
-
-// IsJSON reports whether a media type declares JSON: its subtype is json or ends in +json (JSON format section 3.1.1).
-func IsJSON(mediaType string) bool {
-	_, sub := splitMediaType(mediaType)
-	return strings.EqualFold(sub, "json") || hasSuffixFold(sub, "+json")
-}
-
-// isText reports whether data of a media type is text that a JSON string holds without loss when it is UTF-8.
-func isText(mediaType string) bool {
-	kind, sub := splitMediaType(mediaType)
-	switch {
-	case strings.EqualFold(kind, "text"):
-	case strings.EqualFold(kind, "application"):
-		switch strings.ToLower(sub) {
-		case "xml", "yaml", "javascript", "x-www-form-urlencoded":
-		default:
-			if !hasSuffixFold(sub, "+xml") && !hasSuffixFold(sub, "+yaml") {
-				return false
-			}
-		}
-	default:
-		return hasSuffixFold(sub, "+xml")
-	}
-	_, params, _ := strings.Cut(mediaType, ";")
-	for p := range strings.SplitSeq(params, ";") {
-		name, charset, ok := strings.Cut(p, "=")
-		if ok && strings.EqualFold(strings.TrimSpace(name), "charset") {
-			charset = strings.Trim(charset, ` "`)
-			return strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, "us-ascii")
-		}
-	}
-	return true
-}
-
-// splitMediaType returns type and subtype, without parameters and blanks.
-func splitMediaType(s string) (kind, sub string) {
-	s, _, _ = strings.Cut(s, ";")
-	kind, sub, _ = strings.Cut(strings.TrimSpace(s), "/")
-	return kind, sub
-}
-
-func hasSuffixFold(s, suffix string) bool {
-	return len(s) >= len(suffix) && strings.EqualFold(s[len(s)-len(suffix):], suffix)
 }
 
 // knownName returns name as a string, without allocation for the extensions that are met most.

@@ -337,18 +337,3 @@ func encoded(s string, bits uint16) bool {
 	}
 	return true
 }
-
-// isMediaType reports whether s is type/subtype, alone or with parameters after a semicolon. The parameters are carried
-// and not looked into.
-func isMediaType(s string) bool {
-	kind, rest, ok := strings.Cut(s, "/")
-	if !ok || kind == "" || !all(kind, mediaToken) {
-		return false
-	}
-	i := 0
-	for i < len(rest) && class[rest[i]]&mediaToken != 0 {
-		i++
-	}
-	params := strings.TrimLeft(rest[i:], " ")
-	return i > 0 && (params == "" || params[0] == ';') && all(params, mediaParams)
-}

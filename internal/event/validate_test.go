@@ -106,6 +106,9 @@ func TestPosition(t *testing.T) {
 	if err := back.UnmarshalText(text); err != nil || back != p {
 		t.Errorf("UnmarshalText(%s) = %v, %v", text, back, err)
 	}
+	if p.IsZero() || !(event.Position{}).IsZero() {
+		t.Error("IsZero tells the wrong one")
+	}
 	for _, s := range []string{"", "EV:0", ":1", "EV", "EV:-1", "EV:1x", "EV:18446744073709551616"} {
 		if _, err := event.ParsePosition(s); err == nil {
 			t.Errorf("ParsePosition(%q) was accepted", s)

@@ -2,13 +2,7 @@
 
 package rules
 
-import (
-	"bytes"
-	"net/netip"
-	"strconv"
-	"strings"
-	"unicode/utf8"
-)
+import "net/netip"
 
 // test is one entry of a list of values in a pattern. A test looks at one scalar; which scalars it is shown, and what
 // their absence means, is the evaluator's matter.
@@ -202,104 +196,3 @@ func (t anythingBut) appendJSON(dst []byte) []byte {
 	}
 	return append(dst, '}')
 }
-
-// appendString appends s as a JSON string. Only what must be escaped is, and what is not UTF-8 becomes U+FFFD.
-func appendString[T ~string | ~[]byte](dst []byte, s T) []byte {
-	return append(appendEscaped(append(dst, '"'), s), '"')
-}
-
-// appendEscaped appends s as it stands between the quotes of a JSON string.
-func appendEscaped[T ~string | ~[]byte](dst []byte, s T) []byte {
-	const hex = "0123456789abcdef"
-	from := len(dst)
-	dst = append(dst, s...)
-	clean := true
-	for _, c := range dst[from:] {
-		if c < ' ' || c == '"' || c == '\\' || c >= 0x80 {
-			clean = false
-			break
-		}
-	}
-	if clean {
-		return dst
-	}
-	dst = dst[:from]
-	for _, r := range string(s) { // ranging turns what is not UTF-8 into U+FFFD
-		switch {
-		case r == '"' || r == '\\':
-			dst = append(dst, '\\', byte(r))
-		case r == '\n':
-			dst = append(dst, '\\', 'n')
-		case r == '\r':
-			dst = append(dst, '\\', 'r')
-		case r == '\t':
-			dst = append(dst, '\\', 't')
-		case r < ' ':
-			dst = append(dst, '\\', 'u', '0', '0', hex[r>>4], hex[r&15])
-		default:
-			dst = utf8.AppendRune(dst, r)
-		}
-	}
-	return dst
-}
-
-// shorten cuts s to at most n bytes at a rune, and says how much is gone.
-func shorten(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	cut := n
-	for cut > 0 && s[cut]&0xC0 == 0x80 {
-		cut--
-	}
-	return s[:cut] + "… (" + strconv.Itoa(len(s)) + " bytes)"
-}
-
-// join writes list as `a, b or c`.
-func join(list []string, word string) string {
-	switch n := len(list); n {
-	case 0:
-		return ""
-	case 1:
-		return list[0]
-	default:
-		return strings.Join(list[:n-1], ", ") + " " + word + " " + list[n-1]
-	}
-}
-
-// nearest returns the word of list that s was probably meant to be; "" when none is close.
-func nearest(s string, list []string) string {
-	best, distance := "", max(1, len(s)/3)+1
-	for _, word := range list {
-		if d := editDistance(strings.ToLower(s), strings.ToLower(word), distance); d < distance {
-			best, distance = word, d
-		}
-	}
-	return best
-}
-
-// editDistance counts insertions, deletions and replacements between a and b; limit and above are all limit.
-func editDistance(a, b string, limit int) int {
-	if len(a) > 64 || len(b) > 64 || len(a)-len(b) >= limit || len(b)-len(a) >= limit {
-		return limit
-	}
-	var row [65]int
-	for j := range len(b) + 1 {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], cost
-		}
-	}
-	return min(row[len(b)], limit)
-}
-
-// isSpace reports whether b holds nothing but JSON white space.
-func isSpace(b []byte) bool { return len(bytes.Trim(b, " \t\r\n")) == 0 }

@@ -389,3 +389,6 @@ func (d *document) keep(s string) []byte {
 
 // tail is what stands in the arena from an offset on. It stays as it is when the arena grows.
 func (d *document) tail(from int) []byte { return d.arena[from:len(d.arena):len(d.arena)] }
+
+// isSpace reports whether b holds nothing but JSON white space.
+func isSpace(b []byte) bool { return len(bytes.Trim(b, " \t\r\n")) == 0 }

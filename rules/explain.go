@@ -53,8 +53,8 @@ func (r *Rule) Explain(ev *event.Event) Explanation {
 	s.loadEvent(ev)
 	s.loadData()
 	e := explainer{s: s}
-	e.clauses(r.Pattern.root, "", nil)
 	e.x.Matched = s.matches(r.Pattern)
+	e.clauses(r.Pattern.root, "", nil)
 	e.note(r)
 	return e.x
 }
@@ -82,37 +82,28 @@ func (e *explainer) clauses(g *group, pointer string, path []string) bool {
 	return good
 }
 
+// or explains a $or. What fails in a branch is no reason while another branch holds.
 func (e *explainer) or(branches []*group, pointer string, path []string) bool {
 	at := len(e.x.Clauses)
 	e.add(Clause{Pointer: pointer, Path: joined(path), Expected: fmt.Sprintf("one of %d branches", len(branches))})
 	good := 0
 	for i, branch := range branches {
-		from := len(e.x.Clauses)
 		if e.clauses(branch, pointer+pointerAt(i), path) {
 			good++
-			continue
 		}
-		for j := from; j < len(e.x.Clauses); j++ {
-			if e.x.Clauses[j].Verdict == Failed {
-				e.x.Clauses[j].Verdict = Unneeded
+	}
+	if at == len(e.x.Clauses) {
+		return good > 0 // no room
+	}
+	c := &e.x.Clauses[at]
+	c.Actual, c.Verdict = fmt.Sprintf("%d of %d hold", good, len(branches)), Failed
+	if good > 0 {
+		c.Verdict = Matched
+		for i := at + 1; i < len(e.x.Clauses); i++ {
+			if inner := &e.x.Clauses[i]; inner.Verdict == Failed {
+				inner.Verdict = Unneeded
 			}
 		}
-	}
-	c := Clause{}
-	if at < len(e.x.Clauses) {
-		c = e.x.Clauses[at]
-	}
-	c.Actual, c.Verdict = fmt.Sprintf("%d of %d hold", good, len(branches)), Matched
-	if good == 0 {
-		c.Verdict = Failed
-		for j := at + 1; j < len(e.x.Clauses); j++ {
-			if e.x.Clauses[j].Verdict == Unneeded {
-				e.x.Clauses[j].Verdict = Failed
-			}
-		}
-	}
-	if at < len(e.x.Clauses) {
-		e.x.Clauses[at] = c
 	}
 	return good > 0
 }
@@ -154,6 +145,10 @@ func (e *explainer) field(f *field, path []string) bool {
 		if count > len(shown) {
 			c.Actual += fmt.Sprintf(", … (%d values)", count)
 		}
+	}
+	if !good && f.absent && e.x.Matched && e.s.absentSomewhere(e.s.refs[:1], path) {
+		c.Actual += ", but not in the element that the other fields are in"
+		good = true
 	}
 	if good {
 		c.Verdict, c.Hint = Matched, ""
@@ -263,6 +258,28 @@ func (e *explainer) absence(path []string) string {
 		return "absent"
 	}
 	return "an object or an empty list: no value of its own"
+}
+
+// absentSomewhere reports whether there are elements of the arrays on the way in which no scalar is at path.
+func (s *Scratch) absentSomewhere(place []ref, path []string) bool {
+	if len(path) == 0 {
+		for range s.scalars(place) {
+			return false
+		}
+		return true
+	}
+	mark := len(s.refs)
+	defer func() { s.refs = s.refs[:mark] }()
+	if !s.hasArray(place) {
+		return s.absentSomewhere(s.step(place, path[0]), path[1:])
+	}
+	for element := range s.elements(place) {
+		s.refs = append(s.refs[:mark], element)
+		if s.absentSomewhere(s.refs[mark:], path) {
+			return true
+		}
+	}
+	return false
 }
 
 // stepInto is step that looks into all elements of arrays.

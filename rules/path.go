@@ -26,7 +26,6 @@ type path struct {
 	source   string
 	query    *spec.PathQuery
 	definite bool // it selects at most one value
-	filters  bool
 }
 
 // parsePath compiles a JSONPath over the JSON form of an event.
@@ -42,10 +41,6 @@ func parsePath(source string) (*path, error) {
 	product := 1
 	for _, segment := range p.query.Segments() {
 		product = min(product*len(segment.Selectors()), maxSelectors+1)
-		for _, selector := range segment.Selectors() {
-			_, filter := selector.(*spec.FilterSelector)
-			p.filters = p.filters || filter
-		}
 	}
 	bare := withoutStrings(source)
 	switch {

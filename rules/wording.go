@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"strconv"
+	"strings"
+)
+
+// shorten cuts s to at most n bytes at a rune, and says how much is gone.
+func shorten(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	cut := n
+	for cut > 0 && s[cut]&0xC0 == 0x80 {
+		cut--
+	}
+	return s[:cut] + "… (" + strconv.Itoa(len(s)) + " bytes)"
+}
+
+// join writes list as `a, b or c`.
+func join(list []string, word string) string {
+	switch n := len(list); n {
+	case 0:
+		return ""
+	case 1:
+		return list[0]
+	default:
+		return strings.Join(list[:n-1], ", ") + " " + word + " " + list[n-1]
+	}
+}
+
+// nearest returns the word of list that s was probably meant to be; "" when none is close.
+func nearest(s string, list []string) string {
+	best, distance := "", max(1, len(s)/3)+1
+	for _, word := range list {
+		if d := editDistance(strings.ToLower(s), strings.ToLower(word), distance); d < distance {
+			best, distance = word, d
+		}
+	}
+	return best
+}
+
+// editDistance counts insertions, deletions and replacements between a and b; limit and above are all limit.
+func editDistance(a, b string, limit int) int {
+	if len(a) > 64 || len(b) > 64 || len(a)-len(b) >= limit || len(b)-len(a) >= limit {
+		return limit
+	}
+	var row [65]int
+	for j := range len(b) + 1 {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return min(row[len(b)], limit)
+}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/internal/journal"
+	"github.com/rialto-bridge/rialto/rules"
+	"github.com/rialto-bridge/rialto/targets"
+)
+
+// Options are what a Bridge is made of. Log, Journal and Logger are required.
+type Options struct {
+	Log        *eventlog.Log
+	Journal    *journal.Journal
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // nil = no metrics
+	Now        func() time.Time      // nil = time.Now
+	Rand       func() float64        // jitter of retries, [0,1); nil = math/rand
+
+	// LiveQueue is how many deliveries a lane keeps in memory before it parks; 0 = 4096.
+	LiveQueue int
+	// Unsettled is how long a delivery may stay live before it is parked, so that the floor moves on; 0 = 2 s.
+	Unsettled time.Duration
+	// Window is how many events may be routed and not settled; 0 = 50 000.
+	Window int
+}
+
+// Bridge is the event path of a process. Close ends it.
+type Bridge struct {
+	o       Options
+	log     *slog.Logger
+	dead    *eventlog.Stream
+	metrics *metrics
+	rules   *ruleCache
+
+	ctx    context.Context // ends when Close begins: routers and sweepers stop, attempts are cut off later
+	cancel context.CancelFunc
+	// hard ends when a stop may wait no longer: attempts under way are given up and stay owed.
+	hard     context.Context
+	hardStop context.CancelFunc
+	wg       sync.WaitGroup // routers, sweepers, workers
+	records  sync.WaitGroup // recorders, which stop last
+
+	mu     sync.RWMutex // guards paths, lanes, closed
+	paths  map[string]*path
+	lanes  map[string]*lane
+	closed bool
+}
+
+// New opens what the bridge keeps besides buses, and starts. It blocks while streams are opened.
+func New(ctx context.Context, o Options) (*Bridge, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Rand == nil {
+		o.Rand = rand.Float64
+	}
+	if o.LiveQueue == 0 {
+		o.LiveQueue = 4096
+	}
+	if o.Unsettled == 0 {
+		o.Unsettled = 2 * time.Second
+	}
+	if o.Window == 0 {
+		o.Window = 50_000
+	}
+	dead, err := o.Log.Stream(ctx, eventlog.StreamConfig{Name: "DEAD", Subjects: []string{"dead.>"}})
+	if err != nil {
+		return nil, fmt.Errorf("open dead letters: %w", err)
+	}
+	b := &Bridge{o: o, log: o.Logger.With("component", "bridge"), dead: dead, rules: newRuleCache(),
+		paths: make(map[string]*path), lanes: make(map[string]*lane)}
+	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	b.hard, b.hardStop = context.WithCancel(context.WithoutCancel(ctx))
+	b.metrics = newMetrics(o.Registerer, b)
+	b.wg.Add(2)
+	go b.sweep()
+	go b.maintain()
+	return b, nil
+}
+
+// Close stops routing, lets the attempts under way finish for as long as ctx allows, writes down what happened, and
+// returns. What is left over stays owed and is taken up by the next start. Safe to call twice.
+func (b *Bridge) Close(ctx context.Context) error {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil
+	}
+	b.closed = true
+	lanes, paths := b.laneList(), b.pathList()
+	b.mu.Unlock()
+
+	b.cancel()
+	for _, l := range lanes {
+		l.close(false)
+	}
+	defer b.hardStop()
+	stop := context.AfterFunc(ctx, b.hardStop)
+	defer stop()
+	b.wg.Wait()
+	var errs []error
+	for _, p := range paths {
+		errs = append(errs, p.rec.close())
+	}
+	b.records.Wait()
+	return errors.Join(errs...)
+}
+
+// laneList and pathList are called with mu held.
+func (b *Bridge) laneList() []*lane {
+	out := make([]*lane, 0, len(b.lanes))
+	for _, l := range b.lanes {
+		out = append(out, l)
+	}
+	return out
+}
+
+func (b *Bridge) pathList() []*path {
+	out := make([]*path, 0, len(b.paths))
+	for _, p := range b.paths {
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(x, y *path) int { return compareStrings(x.name, y.name) })
+	return out
+}
+
+func compareStrings(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// path returns the path of a bus, or a NotFound error.
+func (b *Bridge) path(bus string) (*path, error) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	p, ok := b.paths[bus]
+	if !ok {
+		return nil, fault.New(fault.NotFound, "no bus %q", bus)
+	}
+	return p, nil
+}
+
+func (b *Bridge) allPaths() []*path {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.pathList()
+}
+
+func (b *Bridge) allLanes() []*lane {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.laneList()
+}
+
+// lane returns the lane of a target; nil if there is no such target.
+func (b *Bridge) lane(target string) *lane {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.lanes[target]
+}
+
+// Buses returns the names of the buses, sorted.
+func (b *Bridge) Buses() []string {
+	var names []string
+	for _, p := range b.allPaths() {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// Bus returns the log of a bus, for readers of its tail.
+func (b *Bridge) Bus(bus string) (*eventlog.Bus, error) {
+	p, err := b.path(bus)
+	if err != nil {
+		return nil, err
+	}
+	return p.log, nil
+}
+
+// SetBus opens a bus, or changes its settings. It blocks while the streams are opened and the views catch up. Events
+// are taken in from then on; they are routed once SetRules was called for the bus.
+func (b *Bridge) SetBus(ctx context.Context, doc *BusDoc) error {
+	b.mu.RLock()
+	p, ok := b.paths[doc.Name]
+	b.mu.RUnlock()
+	if ok {
+		p.doc.Store(doc)
+		p.log.SetDedupWindow(doc.DedupWindow)
+		return nil
+	}
+	p, err := b.openPath(ctx, doc)
+	if err != nil {
+		return fmt.Errorf("open bus %s: %w", doc.Name, err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		p.cancel()
+		return errors.Join(p.rec.close(), fault.New(fault.Unavailable, "the bridge is stopping"))
+	}
+	b.paths[doc.Name] = p
+	p.start()
+	return nil
+}
+
+// RemoveBus stops routing and taking in for a bus. Its streams stay on disk.
+func (b *Bridge) RemoveBus(bus string) error {
+	b.mu.Lock()
+	p, ok := b.paths[bus]
+	delete(b.paths, bus)
+	b.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	p.cancel()
+	p.stopped.Wait()
+	return p.rec.close()
+}
+
+// SetRules puts a set of rules in force for a bus. Events that are routed from now on meet it; those that were routed
+// before keep the rules they met. ruleset is the revision of the set.
+func (b *Bridge) SetRules(bus string, ruleset uint64, rs []*rules.Rule) error {
+	p, err := b.path(bus)
+	if err != nil {
+		return err
+	}
+	return p.setRules(ruleset, rs)
+}
+
+// SetTarget makes or changes the lane of a target.
+func (b *Bridge) SetTarget(def *targets.Definition, t targets.Target) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return fault.New(fault.Unavailable, "the bridge is stopping")
+	}
+	if l, ok := b.lanes[def.Name]; ok {
+		l.configure(def, t)
+		return nil
+	}
+	l := newLane(b, def, t)
+	b.lanes[def.Name] = l
+	b.wg.Add(1)
+	go func() { // the first look for parked deliveries, outside the lock
+		defer b.wg.Done()
+		l.loadNextDue()
+	}()
+	return nil
+}
+
+// RemoveTarget ends the lane of a target. What it still owed ends as cancelled.
+func (b *Bridge) RemoveTarget(name string) {
+	b.mu.Lock()
+	l, ok := b.lanes[name]
+	delete(b.lanes, name)
+	b.mu.Unlock()
+	if !ok {
+		return
+	}
+	for _, t := range l.close(true) {
+		t.path.rec.cancel(t, reasonTargetDeleted)
+	}
+	for _, p := range b.allPaths() {
+		p.cancelParked(func(r journal.Route) bool { return r.Target == name }, reasonTargetDeleted)
+	}
+}
+
+// Check is one line of a readiness report.
+type Check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// Checks says what works and what does not.
+func (b *Bridge) Checks() []Check {
+	log := Check{Name: "log", OK: true}
+	if err := b.o.Log.Err(); err != nil {
+		log.OK, log.Detail = false, err.Error()
+	}
+	checks := []Check{log}
+	for _, p := range b.allPaths() {
+		c := Check{Name: "routing/" + p.name, OK: true}
+		if err := p.rec.state(); err != nil {
+			c.OK, c.Detail = false, "outcomes cannot be written, routing waits: "+err.Error()
+		} else if p.rules.Load() == nil {
+			c.OK, c.Detail = false, "no rules loaded yet"
+		}
+		checks = append(checks, c)
+		l := Check{Name: "ledger/" + p.name, OK: true}
+		if d := p.difference.Load(); d != 0 {
+			l.OK, l.Detail = false, fmt.Sprintf("the account differs by %d", d)
+		}
+		checks = append(checks, l)
+	}
+	return checks
+}

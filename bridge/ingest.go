@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/fault"
+)
+
+// Receipt says where an event was stored.
+type Receipt = eventlog.Receipt
+
+// Publish takes an event in. It returns as soon as the event is on its way to the log, and blocks while the log has no
+// room for more. If it returns nil, done is called exactly once, after the commit or the failure, in the order of the
+// log, and must not block. The record belongs to the bridge from then on; its Received is set, and its id if it has none.
+//
+// Errors are *fault.Error: NotFound (no such bus), Full (no room on the disk), Unavailable.
+func (b *Bridge) Publish(ctx context.Context, bus string, rec *event.Record, done func(Receipt)) error {
+	p, err := b.path(bus)
+	if err != nil {
+		return err
+	}
+	rec.Received = b.o.Now()
+	if rec.Event.ID == "" {
+		rec.Event.ID, rec.Minted = event.NewID(), true
+	}
+	err = p.log.Append(ctx, rec, func(r Receipt) {
+		switch {
+		case r.Err != nil:
+			b.metrics.refused.WithLabelValues(bus, fault.KindOf(r.Err).String()).Inc()
+		case r.Duplicate:
+			b.metrics.duplicates.WithLabelValues(bus).Inc()
+		default:
+			b.metrics.accepted.WithLabelValues(bus).Inc()
+		}
+		done(r)
+	})
+	if err != nil {
+		b.metrics.refused.WithLabelValues(bus, fault.KindOf(err).String()).Inc()
+	}
+	return err
+}
+
+// Ingest takes events in and blocks until all are committed. If some could not be stored, the error says why and the
+// receipts say which; those without an error are stored and count like any other.
+func (b *Bridge) Ingest(ctx context.Context, bus string, recs []*event.Record) ([]Receipt, error) {
+	receipts := make([]Receipt, len(recs))
+	done := make(chan struct{}, len(recs))
+	waiting := 0
+	var errs []error
+	for i, rec := range recs {
+		err := b.Publish(ctx, bus, rec, func(r Receipt) {
+			receipts[i] = r
+			done <- struct{}{}
+		})
+		if err != nil {
+			receipts[i].Err = err
+			errs = append(errs, err)
+			continue
+		}
+		waiting++
+	}
+	for range waiting {
+		select {
+		case <-done:
+		case <-ctx.Done(): // the outcome is unknown: the events may be stored, and then count like any other
+			return nil, &fault.Error{Kind: fault.Unavailable, Message: "gave up waiting for the log", Err: context.Cause(ctx)}
+		}
+	}
+	for _, r := range receipts {
+		if r.Err != nil {
+			errs = append(errs, r.Err)
+			break
+		}
+	}
+	if len(recs) == 0 {
+		_, err := b.path(bus)
+		return receipts, err
+	}
+	return receipts, errors.Join(errs...)
+}

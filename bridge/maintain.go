@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/journal"
+)
+
+const (
+	maintainEvery = 30 * time.Second
+	// deadKept is how long dead letters are kept.
+	deadKept = 14 * 24 * time.Hour
+)
+
+// maintain is the goroutine that checks the account and trims what retention no longer promises.
+func (b *Bridge) maintain() {
+	defer b.wg.Done()
+	for pause(b.ctx, maintainEvery) {
+		for _, p := range b.allPaths() {
+			b.checkLedger(p)
+			if err := p.trim(b.ctx); err != nil && b.ctx.Err() == nil {
+				b.log.Error("retention failed", "bus", p.name, "err", err)
+			}
+		}
+		if err := b.trimDead(); err != nil && b.ctx.Err() == nil {
+			b.log.Error("retention failed", "stream", "DEAD", "err", err)
+		}
+	}
+}
+
+// checkLedger raises an alarm when the account of a bus does not balance: a metric, a readiness line, and an event.
+func (b *Bridge) checkLedger(p *path) {
+	l, err := b.Ledger(b.ctx, LedgerQuery{Bus: p.name})
+	if err != nil {
+		if b.ctx.Err() == nil {
+			b.log.Warn("the account cannot be checked", "bus", p.name, "err", err)
+		}
+		return
+	}
+	b.metrics.difference.WithLabelValues(p.name).Set(float64(l.Difference))
+	if old := p.difference.Swap(l.Difference); l.Difference == 0 || l.Difference == old {
+		return
+	}
+	b.log.Error("the account does not balance: this is a bug", "bus", p.name, "difference", l.Difference)
+	data, err := json.Marshal(map[string]any{"bus": p.name, "difference": l.Difference, "events": l.Events, "deliveries": l.Deliveries})
+	if err != nil {
+		b.log.Error("alarm cannot be written", "err", err)
+		return
+	}
+	_, err = b.Ingest(b.ctx, "default", []*event.Record{{Event: event.Event{Source: "rialto/ledger",
+		Type: "io.rialto.ledger.mismatch", Subject: p.name, DataContentType: "application/json", Data: data}}})
+	if err != nil {
+		b.log.Error("alarm cannot be written", "err", err)
+	}
+}
+
+// trim applies the retention of a bus. Nothing at or above the floor, and nothing a pending delivery needs, is removed.
+// What JOURNEY still has to know is written to it again before its old part goes.
+func (p *path) trim(ctx context.Context) error {
+	j := p.b.o.Journal
+	doc := p.doc.Load()
+	_, needed, err := j.OldestNeeded(p.name)
+	if err != nil {
+		return err
+	}
+	floor, _, _ := p.track.state()
+	indexed, err := j.Indexed(p.name)
+	if err != nil {
+		return err
+	}
+	protect := min(floor, indexed) + 1
+	if needed > 0 {
+		protect = min(protect, needed)
+	}
+	maxBytes := doc.MaxBytes
+	if maxBytes == 0 {
+		maxBytes = p.b.share()
+	}
+	first := p.log.First()
+	_, err = p.log.Trim(ctx, eventlog.TrimPolicy{MaxAge: doc.MaxAge, MaxBytes: maxBytes, Protect: protect, Now: p.b.o.Now()})
+	if err != nil {
+		return fmt.Errorf("trim events: %w", err)
+	}
+	if gone := p.log.First() - first; gone > 0 {
+		p.b.metrics.trimmed.WithLabelValues(p.name).Add(float64(gone))
+		if err := j.Trim(p.name, p.log.First()); err != nil {
+			return fmt.Errorf("trim views: %w", err)
+		}
+	}
+	return p.trimJourney(ctx)
+}
+
+// share is how much of the store a bus may fill that does not say: half of it, by all buses together.
+func (b *Bridge) share() int64 {
+	d := b.o.Log.Disk()
+	return max((d.Used+d.Free-d.Reserve)/2/int64(max(len(b.allPaths()), 1)), minMaxBytes)
+}
+
+// trimJourney removes the part of JOURNEY that speaks of events which are gone.
+func (p *path) trimJourney(ctx context.Context) error {
+	j := p.b.o.Journal
+	r, ok, err := j.RoutingOf(p.name, p.log.First())
+	if err != nil || !ok || r.Record <= p.journey.First() {
+		return err
+	}
+	cutoff := r.Record
+	var again []journal.Pending
+	err = j.EachPending(p.name, func(d journal.Pending) (bool, error) {
+		if d.Record < cutoff {
+			again = append(again, d)
+		}
+		return true, nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, d := range again {
+		p.rec.add(func(e *journal.Encoder) { e.Pending(d) }, nil)
+	}
+	if err := p.repeatMark(ctx, p.log.First()); err != nil {
+		return err
+	}
+	if err := p.rec.sync(ctx); err != nil {
+		return err
+	}
+	_, err = p.journey.Trim(ctx, eventlog.TrimPolicy{MaxAge: time.Nanosecond, Protect: cutoff, Now: p.b.o.Now()})
+	if err != nil {
+		return fmt.Errorf("trim outcomes: %w", err)
+	}
+	return nil
+}
+
+// repeatMark writes again the rules that are still needed to explain or render events from seq on.
+func (p *path) repeatMark(ctx context.Context, seq uint64) error {
+	marks, err := p.b.o.Journal.Marks(p.name, seq)
+	if err != nil {
+		return err
+	}
+	written := make(map[journal.RuleRef]bool)
+	for _, m := range marks {
+		for _, ref := range m.Rules {
+			if written[ref] {
+				continue
+			}
+			written[ref] = true
+			doc, err := p.b.o.Journal.RuleDocument(p.name, ref.Name, ref.Revision)
+			if err != nil {
+				return err
+			}
+			if doc != nil {
+				p.rec.add(func(e *journal.Encoder) {
+					e.RuleDoc(journal.RuleDoc{Name: ref.Name, Revision: ref.Revision, Raw: doc})
+				}, nil)
+			}
+		}
+		p.rec.add(func(e *journal.Encoder) { e.Mark(m) }, nil)
+	}
+	return ctx.Err()
+}
+
+func (b *Bridge) trimDead() error {
+	gone, err := b.dead.Trim(b.ctx, eventlog.TrimPolicy{MaxAge: deadKept, Protect: math.MaxUint64, Now: b.o.Now()})
+	if err != nil || gone.Blocks == 0 {
+		return err
+	}
+	return b.o.Journal.DropTrimmedDead(b.dead.First())
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rialto-bridge/rialto/internal/journal"
+	"github.com/rialto-bridge/rialto/targets"
+)
+
+// metrics are the bridge's numbers. Labels are names of buses and targets, which operators make, and closed sets.
+type metrics struct {
+	accepted    *prometheus.CounterVec
+	refused     *prometheus.CounterVec
+	duplicates  *prometheus.CounterVec
+	events      *prometheus.CounterVec
+	outcomes    *prometheus.CounterVec
+	attempts    *prometheus.CounterVec
+	duration    *prometheus.HistogramVec
+	dead        *prometheus.CounterVec
+	difference  *prometheus.GaugeVec
+	matchErrors prometheus.Counter
+	trimmed     *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer, b *Bridge) *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rialto_" + name, Help: help}, labels)
+	}
+	m := &metrics{
+		accepted:   counter("events_accepted_total", "Events stored, by bus.", "bus"),
+		refused:    counter("events_refused_total", "Events that could not be stored, by bus and kind of failure.", "bus", "kind"),
+		duplicates: counter("events_duplicate_total", "Events whose source and id were stored before, within the dedup window.", "bus"),
+		events:     counter("events_routed_total", "Events routed, by bus and whether a rule matched.", "bus", "matched"),
+		outcomes:   counter("deliveries_total", "Changes of state of deliveries, by target and state.", "target", "state"),
+		attempts:   counter("attempts_total", "Attempts made, by target and result (ok, or why it failed).", "target", "result"),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "rialto_attempt_duration_seconds",
+			Help:    "How long attempts took, by target.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}}, []string{"target"}),
+		dead: counter("dead_letters_total", "Dead letters written, by reason.", "reason"),
+		difference: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "rialto_ledger_difference",
+			Help: "What the ledger cannot account for, by bus. Anything but 0 is a bug."}, []string{"bus"}),
+		matchErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: "rialto_match_errors_total",
+			Help: "Events that could not be matched against the rules."}),
+		trimmed: counter("events_trimmed_total", "Events removed by retention, by bus.", "bus"),
+	}
+	for _, r := range targets.Reasons() {
+		m.dead.WithLabelValues(string(r))
+	}
+	if reg == nil {
+		return m
+	}
+	reg.MustRegister(m.accepted, m.refused, m.duplicates, m.events, m.outcomes, m.attempts, m.duration, m.dead,
+		m.difference, m.matchErrors, m.trimmed, lag{b})
+	return m
+}
+
+func (m *metrics) routed(bus string, deliveries int) {
+	matched := "true"
+	if deliveries == 0 {
+		matched = "false"
+	}
+	m.events.WithLabelValues(bus, matched).Inc()
+}
+
+func (m *metrics) outcome(t *task, o journal.Outcome) {
+	m.outcomes.WithLabelValues(t.route.Target, o.State.String()).Inc()
+	if o.Attempt == 0 {
+		return
+	}
+	result := o.Reason
+	if o.State == journal.Delivered {
+		result = "ok"
+	}
+	m.attempts.WithLabelValues(t.route.Target, result).Inc()
+	m.duration.WithLabelValues(t.route.Target).Observe(o.Duration.Seconds())
+}
+
+// lag collects gauges that are read when asked.
+type lag struct{ b *Bridge }
+
+var (
+	lagDesc = prometheus.NewDesc("rialto_unsettled_events", "Events that are routed and not settled, by bus.", []string{"bus"}, nil)
+	lenDesc = prometheus.NewDesc("rialto_live_deliveries", "Deliveries waiting in memory or under way, by target.", []string{"target"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (l lag) Describe(ch chan<- *prometheus.Desc) { ch <- lagDesc; ch <- lenDesc }
+
+// Collect implements prometheus.Collector.
+func (l lag) Collect(ch chan<- prometheus.Metric) {
+	for _, p := range l.b.allPaths() {
+		_, open, _ := p.track.state()
+		ch <- prometheus.MustNewConstMetric(lagDesc, prometheus.GaugeValue, float64(open), p.name)
+	}
+	for _, ln := range l.b.allLanes() {
+		ln.mu.Lock()
+		n := len(ln.busy)
+		ln.mu.Unlock()
+		ch <- prometheus.MustNewConstMetric(lenDesc, prometheus.GaugeValue, float64(n), ln.name)
+	}
+}

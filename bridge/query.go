@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/internal/journal"
+	"github.com/rialto-bridge/rialto/rules"
+)
+
+// Found is a stored event.
+type Found struct {
+	Event    *event.Event
+	Position event.Position
+	Received time.Time
+	Origin   *event.Origin    // non-nil if it was published over MQTT
+	State    string           // as Journey.State, with the deliveries taken together: see stateOf
+	Journey  *Journey         // nil in search results
+	Others   []event.Position // other stored events with the same id
+}
+
+// Journey is what happened to an event.
+type Journey struct {
+	State      string            `json:"state"` // pending | unmatched | routed
+	RoutedAt   *time.Time        `json:"routedAt,omitempty"`
+	Ruleset    uint64            `json:"ruleset,omitempty"`
+	Rules      []RuleVerdict     `json:"rules"`
+	RulesMore  int               `json:"rulesMore,omitempty"` // rules in force that are not listed
+	Deliveries []JourneyDelivery `json:"deliveries"`
+}
+
+// RuleVerdict is what a rule in force when the event was routed says of it.
+type RuleVerdict struct {
+	Rule        string             `json:"rule"`
+	Revision    uint64             `json:"revision"`
+	Matched     bool               `json:"matched"`
+	Explanation *rules.Explanation `json:"explanation,omitempty"`
+}
+
+// JourneyDelivery is one delivery of a journey.
+type JourneyDelivery struct {
+	Rule       string        `json:"rule"`
+	Revision   uint64        `json:"revision"`
+	Target     string        `json:"target"`
+	State      journal.State `json:"state"`
+	Reason     string        `json:"reason,omitempty"` // why it is in that state
+	Due        *time.Time    `json:"due,omitempty"`
+	Attempts   []Attempt     `json:"attempts"`
+	DeadLetter string        `json:"deadLetter,omitempty"` // its id
+}
+
+// Attempt is one attempt of a delivery.
+type Attempt struct {
+	N          int       `json:"n"`
+	At         time.Time `json:"at"`
+	DurationMS float64   `json:"durationMs"`
+	OK         bool      `json:"ok"`
+	Status     int       `json:"status,omitempty"`
+	Reason     string    `json:"reason,omitempty"`
+	Detail     string    `json:"detail,omitempty"`
+}
+
+// maxSameID bounds how many events with one id are looked at.
+const maxSameID = 32
+
+// maxVerdicts is how many rules a journey explains; those that matched come first.
+const maxVerdicts = 100
+
+// Event returns a stored event by its id, with its journey. An event can be read as soon as it is accepted. If several
+// have the id, source chooses; without it the newest is returned and the others are named. The error is NotFound if
+// there is none.
+func (b *Bridge) Event(ctx context.Context, bus, id, source string) (*Found, error) {
+	p, err := b.path(bus)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := p.byID(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	var found *Found
+	for i := range entries {
+		e := &entries[i]
+		switch {
+		case source != "" && e.Record.Event.Source != source:
+		case found == nil:
+			found = p.found(*e)
+		default:
+			found.Others = append(found.Others, p.position(e.Seq))
+		}
+	}
+	if found == nil {
+		return nil, fault.New(fault.NotFound, "no event with this id on bus %q", bus)
+	}
+	j, err := p.journeyOf(ctx, found)
+	if err != nil {
+		return nil, err
+	}
+	found.Journey, found.State = j, stateOf(j)
+	return found, nil
+}
+
+func (p *path) position(seq uint64) event.Position {
+	return event.Position{Stream: p.log.StreamName(), Seq: seq}
+}
+
+func (p *path) found(e eventlog.Entry) *Found {
+	return &Found{Event: &e.Record.Event, Position: p.position(e.Seq), Received: e.Record.Received, Origin: e.Record.MQTT}
+}
+
+// byID returns the events with an id, newest first: those that are indexed, and those of the tail that are not yet.
+func (p *path) byID(ctx context.Context, id string) ([]eventlog.Entry, error) {
+	indexed, err := p.b.o.Journal.Indexed(p.name)
+	if err != nil {
+		return nil, err
+	}
+	var out []eventlog.Entry
+	var buf []eventlog.Entry
+	for from, end := indexed+1, p.log.Committed(); from <= end; {
+		entries, next, err := p.log.Read(ctx, from, 1024, buf[:0])
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if e.Record.Event.ID == id {
+				out = append([]eventlog.Entry{e}, out...)
+			}
+		}
+		if next <= from {
+			break
+		}
+		buf, from = entries, next
+	}
+	seqs, err := p.b.o.Journal.ByID(p.name, id, maxSameID)
+	if err != nil {
+		return nil, err
+	}
+	for _, seq := range seqs {
+		if seq > indexed {
+			continue // found above
+		}
+		e, err := p.log.Get(ctx, seq)
+		if isGone(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if e.Record.Event.ID == id {
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+// isGone reports whether an event is no longer, or never was, at a position.
+func isGone(err error) bool {
+	return errors.Is(err, eventlog.ErrGone) || errors.Is(err, eventlog.ErrGap) || errors.Is(err, eventlog.ErrNotFound)
+}
+
+// journeyOf puts together what JOURNEY, the views and the rules in force then say about an event.
+func (p *path) journeyOf(ctx context.Context, f *Found) (*Journey, error) {
+	seq := f.Position.Seq
+	raw, err := p.b.o.Journal.Journey(ctx, p.name, p.journey, seq)
+	if err != nil {
+		return nil, err
+	}
+	out := &Journey{State: "pending", Rules: []RuleVerdict{}, Deliveries: []JourneyDelivery{}}
+	if !raw.Routed {
+		return out, nil
+	}
+	out.State, out.RoutedAt = "routed", &raw.RoutedAt
+	if len(raw.Routes) == 0 {
+		out.State = "unmatched"
+	}
+	byRoute := make(map[journal.Route]*JourneyDelivery, len(raw.Routes))
+	out.Deliveries = make([]JourneyDelivery, len(raw.Routes))
+	for i, r := range raw.Routes {
+		out.Deliveries[i] = JourneyDelivery{Rule: r.Rule, Revision: r.Revision, Target: r.Target, State: journal.Live, Attempts: []Attempt{}}
+		byRoute[r] = &out.Deliveries[i]
+	}
+	for _, o := range raw.Outcomes {
+		if d := byRoute[o.Route]; d != nil {
+			d.add(o)
+		}
+	}
+	return out, p.verdicts(out, f.Event, seq)
+}
+
+// add brings an outcome into a delivery.
+func (d *JourneyDelivery) add(o journal.Outcome) {
+	if o.Attempt > 0 {
+		d.Attempts = append(d.Attempts, Attempt{N: o.Attempt, At: o.At, DurationMS: float64(o.Duration.Microseconds()) / 1000,
+			OK: o.State == journal.Delivered, Status: o.Status, Reason: o.Reason, Detail: o.Detail})
+	}
+	if d.State.Terminal() {
+		return // a crash made us repeat the attempt
+	}
+	d.State, d.Reason, d.Due = o.State, o.Reason, nil
+	if o.State == journal.Parked {
+		d.Due = &o.Due
+	}
+	if o.State == journal.Dead {
+		d.DeadLetter = event.Position{Stream: "DEAD", Seq: o.DeadSeq}.String()
+	}
+}
+
+// verdicts explains the rules that were in force: those that matched first, then the others, up to maxVerdicts.
+func (p *path) verdicts(j *Journey, ev *event.Event, seq uint64) error {
+	mark, err := p.b.o.Journal.InForce(p.name, seq)
+	if err != nil {
+		return err
+	}
+	j.Ruleset = mark.Ruleset
+	matched := make(map[string]bool)
+	for _, d := range j.Deliveries {
+		matched[d.Rule] = true
+	}
+	for _, want := range []bool{true, false} {
+		for _, ref := range mark.Rules {
+			if matched[ref.Name] != want {
+				continue
+			}
+			if len(j.Rules) == maxVerdicts {
+				j.RulesMore++
+				continue
+			}
+			v := RuleVerdict{Rule: ref.Name, Revision: ref.Revision, Matched: want}
+			if rule, err := p.ruleAt(ref.Name, ref.Revision); err == nil {
+				ex := rule.Explain(ev)
+				v.Explanation = &ex
+			} else {
+				p.b.log.Warn("rule of a journey cannot be read", "bus", p.name, "ruleId", ref.Name, "err", err)
+			}
+			j.Rules = append(j.Rules, v)
+		}
+	}
+	return nil
+}
+
+// The states of an event, its deliveries taken together.
+const (
+	StatePending   = "pending"   // not routed yet, or something is live or parked
+	StateUnmatched = "unmatched" // no rule matched
+	StateDelivered = "delivered" // all deliveries succeeded
+	StateDead      = "dead"      // everything has ended, and something as a dead letter
+	StateCancelled = "cancelled" // everything has ended, and something was cancelled
+)
+
+func stateOf(j *Journey) string {
+	if j.State != "routed" {
+		return j.State
+	}
+	state := StateDelivered
+	for _, d := range j.Deliveries {
+		switch {
+		case !d.State.Terminal():
+			return StatePending
+		case d.State == journal.Dead:
+			state = StateDead
+		case d.State == journal.Cancelled && state == StateDelivered:
+			state = StateCancelled
+		}
+	}
+	return state
+}
+
+// SearchQuery selects events of a bus; empty fields select all.
+type SearchQuery struct {
+	Type, Source, Subject string
+	Status                string // one of the states above
+	From, To              time.Time
+	Limit                 int    // 1-1000; 0 = 100
+	Cursor                string // NextCursor of the last page
+}
+
+// SearchPage is a part of a list of events, newest first. A page may be short, or empty, and still have a NextCursor:
+// the scan budget was used up.
+type SearchPage struct {
+	Items      []Found
+	NextCursor string // "" on the last page
+}
+
+// searchBudget is how many messages one page looks at.
+const searchBudget = 20_000
+
+// Search lists events, newest first.
+func (b *Bridge) Search(ctx context.Context, bus string, q SearchQuery) (SearchPage, error) {
+	var page SearchPage
+	p, err := b.path(bus)
+	if err != nil {
+		return page, err
+	}
+	limit, err := limitOf(q.Limit)
+	if err != nil {
+		return page, err
+	}
+	before, err := cursorOf(q.Cursor)
+	if err != nil {
+		return page, err
+	}
+	switch q.Status {
+	case "", StatePending, StateUnmatched, StateDelivered, StateDead, StateCancelled:
+	default:
+		return page, fault.Invalidf("/status", "must be one of pending, unmatched, delivered, dead, cancelled")
+	}
+	lq := eventlog.Query{From: q.From, To: q.To, Type: q.Type, Source: q.Source, Subject: q.Subject, Limit: limit, Newest: true, Budget: searchBudget}
+	for budget := searchBudget; budget > 0 && len(page.Items) < limit; {
+		if before > 0 {
+			lq.ToSeq = before - 1
+			if lq.ToSeq == 0 {
+				break
+			}
+		}
+		lq.Budget = budget
+		res, err := p.log.Search(ctx, lq)
+		if err != nil {
+			return page, err
+		}
+		budget -= max(res.Scanned, 1)
+		for _, e := range res.Entries {
+			f := p.found(e)
+			j, err := p.b.o.Journal.Journey(ctx, p.name, p.journey, e.Seq)
+			if err != nil {
+				return page, err
+			}
+			f.State = summaryOf(j)
+			if q.Status == "" || f.State == q.Status {
+				page.Items = append(page.Items, *f)
+			}
+			before = e.Seq
+			if len(page.Items) == limit {
+				break
+			}
+		}
+		if len(page.Items) == limit {
+			break
+		}
+		if res.Next == 0 {
+			return page, nil
+		}
+		before = res.Next + 1
+	}
+	if before > p.log.First() {
+		page.NextCursor = strconv.FormatUint(before, 10)
+	}
+	return page, nil
+}
+
+// summaryOf is stateOf for a journey without explanations.
+func summaryOf(raw journal.Journey) string {
+	switch {
+	case !raw.Routed:
+		return StatePending
+	case len(raw.Routes) == 0:
+		return StateUnmatched
+	}
+	j := Journey{State: "routed", Deliveries: make([]JourneyDelivery, len(raw.Routes))}
+	for i, r := range raw.Routes {
+		j.Deliveries[i].State = journal.Live
+		for _, o := range raw.Outcomes {
+			if o.Route == r {
+				j.Deliveries[i].add(o)
+			}
+		}
+	}
+	return stateOf(&j)
+}
+
+func limitOf(n int) (int, error) {
+	switch {
+	case n == 0:
+		return 100, nil
+	case n < 1 || n > 1000:
+		return 0, fault.Invalidf("/limit", "must be 1 to 1000")
+	}
+	return n, nil
+}
+
+func cursorOf(s string) (uint64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil || n == 0 {
+		return 0, fault.Invalidf("/cursor", "is not a cursor of this list")
+	}
+	return n, nil
+}
+
+func within(t, from, to time.Time) bool {
+	return (from.IsZero() || !t.Before(from)) && (to.IsZero() || t.Before(to))
+}
+
+// cutText shortens s to at most n bytes without splitting a character.
+func cutText(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && s[n]&0xC0 == 0x80 {
+		n--
+	}
+	return s[:n]
+}
+
+// FollowOptions say what to follow.
+type FollowOptions struct {
+	Bus  string
+	From uint64 // first sequence; 0 = what comes from now on
+	Type string // only this type; "" = all
+}
+
+// Follow calls fn for the events of a bus as they are committed, in order, and blocks until ctx is done or fn fails. A
+// slow fn delays nobody: it reads further behind.
+func (b *Bridge) Follow(ctx context.Context, o FollowOptions, fn func(eventlog.Entry) error) error {
+	p, err := b.path(o.Bus)
+	if err != nil {
+		return err
+	}
+	next := o.From
+	if next == 0 {
+		next = p.log.Committed() + 1
+	}
+	next = max(next, p.log.First())
+	stop, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(p.ctx, func() { cancel(fault.New(fault.Unavailable, "the bridge is stopping")) })()
+	var buf []eventlog.Entry
+	for {
+		if p.log.Wait(stop, next-1) != nil {
+			return context.Cause(stop)
+		}
+		entries, after, err := p.log.Read(stop, next, 256, buf[:0])
+		if err != nil {
+			if stop.Err() != nil {
+				return context.Cause(stop)
+			}
+			return err
+		}
+		for _, e := range entries {
+			if o.Type != "" && e.Record.Event.Type != o.Type {
+				continue
+			}
+			if err := fn(e); err != nil {
+				return err
+			}
+		}
+		buf, next = entries, after
+	}
+}

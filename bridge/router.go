@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/journal"
+	"github.com/rialto-bridge/rialto/rules"
+)
+
+// routeBatch is how many events the router reads at a time.
+const routeBatch = 256
+
+// route is the router's goroutine: it takes up what an earlier run left unsettled, and then matches every committed
+// event once, in order, and offers its deliveries to their lanes. It never waits for a target; it waits for records to
+// be written, and when too many events are unsettled it has the oldest parked.
+func (p *path) route() {
+	select {
+	case <-p.first:
+	case <-p.ctx.Done():
+		return
+	}
+	next, err := p.resume()
+	if err != nil {
+		p.b.log.Error("routing does not start", "bus", p.name, "err", err)
+		p.rec.setErr(err)
+		return
+	}
+	r := router{p: p}
+	var buf []eventlog.Entry
+	for {
+		if p.log.Wait(p.ctx, next-1) != nil {
+			return
+		}
+		entries, after, err := p.log.Read(p.ctx, next, routeBatch, buf[:0])
+		if err == nil {
+			err = r.mark(next)
+		}
+		if err != nil {
+			if p.ctx.Err() != nil {
+				return
+			}
+			p.b.log.Error("routing waits", "bus", p.name, "err", err)
+			if !pause(p.ctx, time.Second) {
+				return
+			}
+			continue
+		}
+		for _, e := range entries {
+			if e.Seq > next {
+				p.skipped(next, e.Seq-1)
+			}
+			r.event(e)
+			next = e.Seq + 1
+		}
+		if after > next {
+			p.skipped(next, after-1)
+			next = after
+		}
+		buf = entries
+		if !p.withinWindow() {
+			return
+		}
+	}
+}
+
+// resume offers again what was live when the last run ended, and returns where routing continues.
+func (p *path) resume() (next uint64, err error) {
+	j := p.b.o.Journal
+	routed, err := j.RoutedTo(p.name)
+	if err != nil {
+		return 0, err
+	}
+	floor, _, _ := p.track.state()
+	routed = max(routed, floor)
+	var live []journal.Pending
+	owed := make(map[uint64]int)
+	if err := j.EachPending(p.name, func(d journal.Pending) (bool, error) {
+		if d.State == journal.Live {
+			live = append(live, d)
+			owed[d.Seq]++
+		}
+		return true, nil
+	}); err != nil {
+		return 0, err
+	}
+	for seq := floor + 1; seq <= routed; seq++ {
+		p.track.add(seq, owed[seq])
+	}
+	for _, d := range live {
+		p.b.offer(&task{path: p, seq: d.Seq, check: d.Check, route: d.Route, attempts: d.Attempts, firstAt: d.First})
+	}
+	if len(live) > 0 {
+		p.b.log.Info("deliveries taken up again", "bus", p.name, "count", len(live))
+	}
+	// A rule or target may have been deleted while nothing ran.
+	rs := p.rules.Load()
+	p.cancelParked(func(r journal.Route) bool { return rs.byName[r.Rule] == nil }, reasonRuleDeleted)
+	p.cancelParked(func(r journal.Route) bool { return p.b.lane(r.Target) == nil }, reasonTargetDeleted)
+	// Lanes that looked for parked deliveries before this bus was open have passed over them.
+	for _, l := range p.b.allLanes() {
+		l.loadNextDue()
+	}
+	return max(routed+1, p.log.First()), nil
+}
+
+// router holds what one goroutine needs to match events.
+type router struct {
+	p       *path
+	current *ruleset
+	scratch rules.Scratch
+	matches []rules.Match
+	routes  []journal.Route
+}
+
+// mark makes the newest rules the current ones, and has it written down from which position on they are in force
+// before any event meets them.
+func (r *router) mark(next uint64) error {
+	newest := r.p.rules.Load()
+	if newest == r.current && newest.marked {
+		return nil
+	}
+	last, err := r.p.b.o.Journal.InForce(r.p.name, next)
+	if err != nil {
+		return err
+	}
+	refs := make([]journal.RuleRef, 0, len(newest.byName))
+	for _, rule := range newest.index.Rules() {
+		refs = append(refs, journal.RuleRef{Name: rule.Name, Revision: rule.Revision})
+	}
+	if last.Ruleset == 0 || !sameRules(last.Rules, refs) {
+		if err := r.p.writeMark(next, newest, refs); err != nil {
+			return err
+		}
+	}
+	newest.marked = true
+	r.current = newest
+	return nil
+}
+
+func sameRules(a, b []journal.RuleRef) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	known := make(map[journal.RuleRef]bool, len(a))
+	for _, x := range a {
+		known[x] = true
+	}
+	for _, x := range b {
+		if !known[x] {
+			return false
+		}
+	}
+	return true
+}
+
+// markPart is how many rules one mark names.
+const markPart = 1000
+
+// writeMark writes the documents that JOURNEY does not have yet, then the mark, and waits for both.
+func (p *path) writeMark(first uint64, rs *ruleset, refs []journal.RuleRef) error {
+	for _, rule := range rs.index.Rules() {
+		have, err := p.b.o.Journal.RuleDocument(p.name, rule.Name, rule.Revision)
+		if err != nil {
+			return err
+		}
+		if have == nil {
+			p.rec.add(func(e *journal.Encoder) {
+				e.RuleDoc(journal.RuleDoc{Name: rule.Name, Revision: rule.Revision, Raw: rule.Raw})
+			}, nil)
+		}
+	}
+	for part := 0; part == 0 || len(refs) > 0; part++ {
+		n := min(len(refs), markPart)
+		m := journal.Mark{First: first, Ruleset: max(rs.revision, 1), Part: part, Rules: refs[:n]}
+		refs = refs[n:]
+		p.rec.add(func(e *journal.Encoder) { e.Mark(m) }, nil)
+	}
+	if err := p.rec.sync(p.ctx); err != nil {
+		return fmt.Errorf("write ruleset mark: %w", err)
+	}
+	return nil
+}
+
+// event matches one event and sends it on its ways.
+func (r *router) event(e eventlog.Entry) {
+	ev := &e.Record.Event
+	var err error
+	r.matches, err = r.current.index.Match(ev, &r.scratch, r.matches[:0])
+	if err != nil {
+		// The event was checked when it was taken in; what a rule cannot read it does not match.
+		r.p.b.log.Warn("event could not be matched", "bus", r.p.name, "eventId", ev.ID, "err", err)
+		r.p.b.metrics.matchErrors.Inc()
+	}
+	r.routes = r.routes[:0]
+	for _, m := range r.matches {
+		for i := range m.Rule.Targets {
+			r.routes = append(r.routes, journal.Route{Rule: m.Rule.Name, Revision: m.Rule.Revision, Target: m.Rule.Targets[i].Target})
+		}
+	}
+	p := r.p
+	check := journal.CheckOf(ev.Key())
+	p.track.add(e.Seq, 1+len(r.routes))
+	p.rec.add(func(enc *journal.Encoder) {
+		enc.Routed(journal.Routed{Seq: e.Seq, Check: check, Hour: journal.HourOf(e.Record.Received), Routes: r.routes})
+	}, func() { p.track.done(e.Seq) })
+	p.b.metrics.routed(p.name, len(r.routes))
+	for _, route := range r.routes {
+		p.b.offer(&task{path: p, seq: e.Seq, check: check, route: route})
+	}
+}
+
+// skipped passes over sequences that hold no event.
+func (p *path) skipped(from, to uint64) {
+	p.track.add(to, 1)
+	p.rec.add(func(e *journal.Encoder) { e.Skipped(from, to) }, func() { p.track.done(to) })
+}
+
+// withinWindow returns once few enough events are unsettled; false if the path is stopping.
+func (p *path) withinWindow() bool {
+	for {
+		floor, open, moved := p.track.state()
+		if open < p.b.o.Window {
+			return true
+		}
+		p.b.parkBelow(p, floor+uint64(p.b.o.Window/2))
+		select {
+		case <-moved:
+		case <-p.ctx.Done():
+			return false
+		}
+	}
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import "sync"
+
+// tracker knows which events of a path are settled: it counts, for each sequence above the floor, how many records
+// are still to be committed before the event is settled. The router adds sequences in order; whoever sees a record
+// committed calls done.
+type tracker struct {
+	mu    sync.Mutex // guards all below
+	floor uint64     // everything up to here is settled
+	open  []int32    // a ring: open[(head+i)%len] are the records still missing for sequence floor+1+i
+	head  int
+	n     int
+	moved chan struct{} // closed and replaced when the floor moves
+}
+
+func newTracker(floor uint64) *tracker {
+	return &tracker{floor: floor, open: make([]int32, 1024), moved: make(chan struct{})}
+}
+
+// add says that seq, the next one, waits for count records. A count of 0 is settled at once.
+func (t *tracker) add(seq uint64, count int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.floor+uint64(t.n)+1 < seq { // sequences without an event
+		t.push(0)
+	}
+	t.push(int32(count))
+	t.advance()
+}
+
+func (t *tracker) push(count int32) {
+	if t.n == len(t.open) {
+		bigger := make([]int32, 2*len(t.open))
+		k := copy(bigger, t.open[t.head:])
+		copy(bigger[k:], t.open[:t.head])
+		t.open, t.head = bigger, 0
+	}
+	t.open[(t.head+t.n)%len(t.open)] = count
+	t.n++
+}
+
+func (t *tracker) advance() {
+	before := t.floor
+	for t.n > 0 && t.open[t.head] == 0 {
+		t.head = (t.head + 1) % len(t.open)
+		t.n--
+		t.floor++
+	}
+	if t.floor != before {
+		close(t.moved)
+		t.moved = make(chan struct{})
+	}
+}
+
+// done says that one record of seq is committed.
+func (t *tracker) done(seq uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if seq <= t.floor || seq > t.floor+uint64(t.n) {
+		return
+	}
+	i := (t.head + int(seq-t.floor-1)) % len(t.open)
+	if t.open[i] > 0 {
+		t.open[i]--
+	}
+	if i == t.head {
+		t.advance()
+	}
+}
+
+// state returns the floor, how many sequences above it are tracked, and a channel that is closed when the floor moves.
+func (t *tracker) state() (floor uint64, open int, moved <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.floor, t.n, t.moved
+}

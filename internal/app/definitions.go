@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rialto-bridge/rialto/bridge"
+	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/internal/store"
+	"github.com/rialto-bridge/rialto/mqttgw"
+	"github.com/rialto-bridge/rialto/rules"
+	"github.com/rialto-bridge/rialto/targets"
+)
+
+// Names of the kinds of definitions.
+const (
+	kindBus    = "Bus"
+	kindRule   = "Rule"
+	kindTarget = "Target"
+	kindDevice = "Device"
+	kindKey    = "Key"
+)
+
+// definitions puts what the store holds in force: buses, targets, rules, devices. It follows the store's feed in one
+// goroutine and applies changes in an order in which nothing refers to what is not there yet. A definition that cannot
+// be put in force is logged and left out; the others are not held back.
+//
+// After each change it keeps a snapshot in the data directory, from which it starts when the store is away.
+type definitions struct {
+	store    store.Store
+	bridge   *bridge.Bridge
+	devices  *mqttgw.Directory
+	kinds    *targets.Catalog
+	env      func(def *targets.Definition) targets.Env
+	snapshot *snapshot
+	log      *slog.Logger
+
+	current map[store.Key]store.Document
+	dirty   map[store.Key]bool // changed and not in force yet; a key that is not in current was deleted
+	version uint64             // revision of the last change seen
+
+	ready chan struct{} // closed when the first full set is in force
+	once  sync.Once
+}
+
+const (
+	// gather is how long changes are collected before they are put in force together.
+	gather = 20 * time.Millisecond
+	// storeGrace is how long a start waits for the store before it uses the snapshot.
+	storeGrace = 3 * time.Second
+)
+
+// run follows the store until ctx is done.
+func (d *definitions) run(ctx context.Context) {
+	changes := make(chan store.Change)
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		d.follow(ctx, changes)
+	}()
+	defer wg.Wait()
+
+	caughtUp := false
+	seen := make(map[store.Key]bool) // in the first round, so that deletions while we were away are noticed
+	grace := time.NewTimer(storeGrace)
+	defer grace.Stop()
+	apply := time.NewTimer(time.Hour)
+	apply.Stop()
+	defer apply.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case c := <-changes:
+			if c.Key == (store.Key{}) { // caught up
+				if !caughtUp {
+					for k := range d.current {
+						if !seen[k] {
+							d.change(store.Change{Document: store.Document{Key: k}, Deleted: true})
+						}
+					}
+				}
+				caughtUp = true
+				apply.Reset(0)
+				continue
+			}
+			seen[c.Key] = true
+			d.change(c)
+			if caughtUp {
+				apply.Reset(gather)
+			}
+		case <-grace.C:
+			if !caughtUp && d.snapshot.load(d.change) {
+				d.log.Warn("the store does not answer: starting from the last snapshot")
+				d.apply(ctx)
+			}
+		case <-apply.C:
+			d.apply(ctx)
+			d.snapshot.save(d.current)
+		}
+	}
+}
+
+// follow feeds changes from the store and begins again when the feed breaks.
+func (d *definitions) follow(ctx context.Context, to chan<- store.Change) {
+	backoff := 100 * time.Millisecond
+	for ctx.Err() == nil {
+		err := d.store.Watch(ctx, func(c store.Change) error {
+			backoff = 100 * time.Millisecond
+			select {
+			case to <- c:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		d.log.Warn("the store's feed broke, following again", "err", err)
+		select {
+		case <-time.After(backoff):
+		case <-ctx.Done():
+		}
+		backoff = min(2*backoff, 5*time.Second)
+	}
+}
+
+// change notes a change.
+func (d *definitions) change(c store.Change) {
+	d.version = max(d.version, c.Revision)
+	if c.Deleted {
+		if _, ok := d.current[c.Key]; ok {
+			delete(d.current, c.Key)
+			d.dirty[c.Key] = true
+		}
+		return
+	}
+	if old, ok := d.current[c.Key]; ok && old.Revision == c.Revision {
+		return
+	}
+	d.current[c.Key] = c.Document
+	d.dirty[c.Key] = true
+}
+
+// apply puts what has changed in force: targets before rules, rules before the removal of targets.
+func (d *definitions) apply(ctx context.Context) {
+	changed := slices.SortedFunc(maps.Keys(d.dirty), func(a, b store.Key) int { return cmp.Compare(a.String(), b.String()) })
+	clear(d.dirty)
+	d.each(changed, kindTarget, func(k store.Key, doc *store.Document) error {
+		if doc == nil {
+			return nil // below
+		}
+		def, err := targets.LoadDefinition(doc.Raw, d.kinds)
+		if err != nil {
+			return err
+		}
+		t, err := d.kinds.New(def, d.env(def))
+		if err != nil {
+			return err
+		}
+		return d.bridge.SetTarget(def, t)
+	})
+	buses := make(map[string]bool)
+	d.each(changed, kindBus, func(k store.Key, doc *store.Document) error {
+		if doc == nil {
+			return d.bridge.RemoveBus(k.Name)
+		}
+		def, err := bridge.ParseBus(doc.Raw)
+		if err != nil {
+			return err
+		}
+		buses[k.Name] = true
+		return d.bridge.SetBus(ctx, def)
+	})
+	for _, k := range changed {
+		if k.Kind == kindRule {
+			buses[k.Scope] = true
+		}
+	}
+	for bus := range buses {
+		d.applyRules(bus)
+	}
+	d.each(changed, kindDevice, func(k store.Key, doc *store.Document) error {
+		if doc == nil {
+			d.devices.Remove(k.Name)
+			return nil
+		}
+		dev, err := mqttgw.ParseDevice(doc.Raw)
+		if err != nil {
+			return err
+		}
+		d.devices.Set(k.Name, dev)
+		return nil
+	})
+	d.each(changed, kindTarget, func(k store.Key, doc *store.Document) error {
+		if doc == nil {
+			d.bridge.RemoveTarget(k.Name)
+		}
+		return nil
+	})
+	d.once.Do(func() { close(d.ready) })
+}
+
+// each calls fn for the changed definitions of a kind; doc is nil for a deleted one.
+func (d *definitions) each(changed []store.Key, kind string, fn func(k store.Key, doc *store.Document) error) {
+	for _, k := range changed {
+		if k.Kind != kind {
+			continue
+		}
+		var doc *store.Document
+		if c, ok := d.current[k]; ok {
+			doc = &c
+		}
+		if err := fn(k, doc); err != nil {
+			d.log.Error("definition is not in force", "kind", k.Kind, "name", k.Name, "err", err)
+		}
+	}
+}
+
+func (d *definitions) applyRules(bus string) {
+	var rs []*rules.Rule
+	for k, doc := range d.current {
+		if k.Kind != kindRule || k.Scope != bus {
+			continue
+		}
+		r, err := rules.ParseRule(doc.Raw)
+		if err != nil {
+			d.log.Error("definition is not in force", "kind", k.Kind, "name", k.Name, "err", err)
+			continue
+		}
+		if r.Disabled {
+			continue
+		}
+		r.Revision = doc.Revision
+		rs = append(rs, r)
+	}
+	slices.SortFunc(rs, func(a, b *rules.Rule) int { return cmp.Compare(a.Name, b.Name) })
+	err := d.bridge.SetRules(bus, d.version, rs)
+	var f *fault.Error
+	if errors.As(err, &f) && f.Kind == fault.NotFound {
+		return // rules of a bus that was removed
+	}
+	if err != nil {
+		d.log.Error("rules are not in force", "bus", bus, "err", err)
+	}
+}

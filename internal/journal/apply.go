@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+)
+
+// application is one message on its way into the views.
+type application struct {
+	j      *Journal
+	bus    string
+	record uint64
+	base   uint64
+	batch  *pebble.Batch
+	// What this message has changed so far: a later record of the message sees it, which the batch would not show.
+	pending map[pendingID]*Pending // nil value = removed
+	counts  map[string]*counts
+	events  map[uint32]*eventCounts
+	first   uint64 // of what was routed
+	last    uint64
+	mention map[uint64]struct{}
+}
+
+type pendingID struct {
+	seq          uint64
+	rule, target string
+}
+
+// counts are the deliveries of an hour, rule and target.
+type counts struct {
+	key []byte
+	Counts
+}
+
+type eventCounts struct{ matched, unmatched, lost uint64 }
+
+// Apply brings the message at sequence record of JOURNEY_<bus> into the views. Messages come in order; one that the
+// views hold already changes nothing. A message that cannot be read is ErrFormat.
+func (j *Journal) Apply(bus string, record uint64, message []byte) error {
+	done, err := j.Applied(bus)
+	if err != nil || record <= done {
+		return err
+	}
+	base, err := j.number(key('b', bus))
+	if err != nil {
+		return err
+	}
+	a := application{j: j, bus: bus, record: record, base: base, batch: j.db.NewBatch(),
+		pending: make(map[pendingID]*Pending), counts: make(map[string]*counts), events: make(map[uint32]*eventCounts),
+		mention: make(map[uint64]struct{})}
+	defer a.batch.Close()
+	if err := Decode(message, Visitor{Routed: a.routed, Skipped: a.skipped, Outcome: a.outcome, Pending: a.again,
+		Mark: a.mark, RuleDoc: a.ruleDoc, Floor: a.floor, Lost: a.lost}); err != nil {
+		return fmt.Errorf("journey message %d of bus %s: %w", record, bus, err)
+	}
+	if err := a.finish(); err != nil {
+		return fmt.Errorf("write views: %w", err)
+	}
+	return nil
+}
+
+func (a *application) set(k, v []byte) error { return a.batch.Set(k, v, nil) }
+
+func (a *application) finish() error {
+	var errs []error
+	for id, p := range a.pending {
+		k := pendingKey(a.bus, id.seq, Route{Rule: id.rule, Target: id.target})
+		if p == nil {
+			errs = append(errs, a.batch.Delete(k, nil))
+			continue
+		}
+		errs = append(errs, a.set(k, p.encode(nil)))
+	}
+	for _, c := range a.counts {
+		errs = append(errs, a.set(c.key, c.Counts.encode()))
+	}
+	for hour, c := range a.events {
+		b := binary.AppendUvarint(nil, c.matched)
+		b = binary.AppendUvarint(b, c.unmatched)
+		errs = append(errs, a.set(u32(key('l', a.bus), hour), binary.AppendUvarint(b, c.lost)))
+	}
+	if a.last > 0 {
+		errs = append(errs, a.set(u64(key('r', a.bus), a.last), u64(u64(nil, a.first), a.record)),
+			a.set(key('w', a.bus, 'R'), u64(nil, a.last)))
+	}
+	for seq := range a.mention {
+		errs = append(errs, a.set(u64(u64(key('j', a.bus), seq), a.record), nil))
+	}
+	errs = append(errs, a.set(key('w', a.bus, 'J'), u64(nil, a.record)))
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return a.batch.Commit(pebble.NoSync)
+}
+
+// find returns the pending delivery as this message has left it so far; nil if there is none.
+func (a *application) find(seq uint64, r Route) (*Pending, error) {
+	id := pendingID{seq, r.Rule, r.Target}
+	if p, ok := a.pending[id]; ok {
+		return p, nil
+	}
+	b, err := a.j.get(pendingKey(a.bus, seq, r))
+	if err != nil || b == nil {
+		return nil, err
+	}
+	p := &Pending{Seq: seq, Route: r}
+	return p, p.decode(b)
+}
+
+func (a *application) put(p *Pending) {
+	p.Record = a.record
+	a.pending[pendingID{p.Seq, p.Route.Rule, p.Route.Target}] = p
+}
+
+func (a *application) countsOf(hour uint32, r Route) (*counts, error) {
+	k := routeKey(u32(key('o', a.bus), hour), r.Rule, r.Target)
+	if c, ok := a.counts[string(k)]; ok {
+		return c, nil
+	}
+	b, err := a.j.get(k)
+	if err != nil {
+		return nil, err
+	}
+	c := &counts{key: k}
+	if b != nil {
+		if err := c.Counts.decode(b); err != nil {
+			return nil, err
+		}
+	}
+	a.counts[string(k)] = c
+	return c, nil
+}
+
+func (a *application) eventsOf(hour uint32) (*eventCounts, error) {
+	if c, ok := a.events[hour]; ok {
+		return c, nil
+	}
+	b, err := a.j.get(u32(key('l', a.bus), hour))
+	if err != nil {
+		return nil, err
+	}
+	c := &eventCounts{}
+	if b != nil {
+		d := decoder{b: b}
+		c.matched, c.unmatched, c.lost = d.uint(), d.uint(), d.uint()
+		if d.err != nil {
+			return nil, d.err
+		}
+	}
+	a.events[hour] = c
+	return c, nil
+}
+
+func (a *application) extend(from, to uint64) {
+	if a.first == 0 {
+		a.first = from
+	}
+	a.last = max(a.last, to)
+}
+
+func (a *application) routed(r Routed) error {
+	a.extend(r.Seq, r.Seq)
+	if r.Seq >= a.base {
+		ev, err := a.eventsOf(r.Hour)
+		if err != nil {
+			return err
+		}
+		if len(r.Routes) == 0 {
+			ev.unmatched++
+		} else {
+			ev.matched++
+		}
+	}
+	for _, rt := range r.Routes {
+		a.put(&Pending{Seq: r.Seq, Route: rt, Check: r.Check, Hour: r.Hour, State: Live})
+		c, err := a.countsOf(r.Hour, rt)
+		if err != nil {
+			return err
+		}
+		c.Owed++
+	}
+	return nil
+}
+
+func (a *application) skipped(from, to uint64) error {
+	a.extend(from, to)
+	return nil
+}
+
+func (a *application) outcome(o Outcome) error {
+	a.mention[o.Seq] = struct{}{}
+	p, err := a.find(o.Seq, o.Route)
+	if err != nil {
+		return err
+	}
+	if p == nil {
+		// Settled before: an attempt that a crash made us repeat. The journey shows it, the ledger counts it once.
+		return nil
+	}
+	if p.State == Parked {
+		if err := a.batch.Delete(dueKey(a.bus, *p), nil); err != nil {
+			return err
+		}
+	}
+	next := *p
+	if o.Attempt > 0 {
+		next.Attempts = max(next.Attempts, o.Attempt)
+		if next.First.IsZero() {
+			next.First = o.At
+		}
+	}
+	next.State, next.Due = o.State, o.Due
+	switch o.State {
+	case Live:
+		a.put(&next)
+		return nil
+	case Parked:
+		a.put(&next)
+		return a.set(dueKey(a.bus, next), nil)
+	}
+	a.pending[pendingID{o.Seq, o.Route.Rule, o.Route.Target}] = nil
+	c, err := a.countsOf(p.Hour, o.Route)
+	if err != nil {
+		return err
+	}
+	switch o.State {
+	case Delivered:
+		c.Delivered++
+	case Cancelled:
+		c.Cancelled++
+	case Dead:
+		c.Dead++
+		return a.set(u64([]byte{'x'}, o.DeadSeq), encodeDead(a.bus, o))
+	}
+	return nil
+}
+
+// again brings in a record that was written once more before its first was trimmed. It counts only in views that are
+// being rebuilt and have not seen the first.
+func (a *application) again(p Pending) error {
+	old, err := a.find(p.Seq, p.Route)
+	if err != nil {
+		return err
+	}
+	if old != nil && old.State == Parked {
+		if err := a.batch.Delete(dueKey(a.bus, *old), nil); err != nil {
+			return err
+		}
+	}
+	if old == nil {
+		c, err := a.countsOf(p.Hour, p.Route)
+		if err != nil {
+			return err
+		}
+		c.Owed++
+	}
+	a.put(&p)
+	if p.State == Parked {
+		return a.set(dueKey(a.bus, p), nil)
+	}
+	return nil
+}
+
+func (a *application) mark(m Mark) error {
+	b := binary.AppendUvarint(nil, m.Ruleset)
+	b = binary.AppendUvarint(b, uint64(len(m.Rules)))
+	for _, r := range m.Rules {
+		b = binary.AppendUvarint(b, uint64(len(r.Name)))
+		b = append(b, r.Name...)
+		b = binary.AppendUvarint(b, r.Revision)
+	}
+	return a.set(u32(u64(key('m', a.bus), m.First), uint32(m.Part)), b)
+}
+
+func (a *application) ruleDoc(d RuleDoc) error {
+	return a.set(ruleKey(a.bus, d.Name, d.Revision), slices.Clone(d.Raw))
+}
+
+func (a *application) floor(seq uint64) error { return a.set(key('f', a.bus), u64(nil, seq)) }
+
+// lost moves events that the views had counted as accepted, and that were not routed, to lost.
+func (a *application) lost(l Lost) error {
+	routed, err := a.j.RoutedTo(a.bus)
+	if err != nil {
+		return err
+	}
+	from := max(l.From, routed+1, a.last+1, a.base)
+	return a.j.eachIndexed(a.bus, from, l.To, func(hour uint32, n uint64) error {
+		c, err := a.eventsOf(hour)
+		if err != nil {
+			return err
+		}
+		c.lost += n
+		return nil
+	})
+}
+
+func ruleKey(bus, name string, revision uint64) []byte {
+	k := append(key('u', bus), name...)
+	return u64(append(k, 0), revision)
+}
+
+// textHash is the hash of an id or a subject in the views' keys: FNV-1a with a final mix, the same after a restart, and
+// good enough for keys whose events are compared when they are read.
+func textHash(s string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := 0; i < len(s); i++ {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	h ^= h >> 32
+	h *= 0x9E3779B97F4A7C15
+	return h ^ h>>29
+}
+
+const bucketBits = 20 // events in one bucket of the id and subject views, so that whole buckets can be trimmed
+
+func textKey(letter byte, bus, text string, seq uint64) []byte {
+	k := u32(key(letter, bus), uint32(seq>>bucketBits))
+	return u64(u64(k, textHash(text)), seq)
+}
+
+// Index brings events into the views. Entries come in order; those that the views hold already change nothing. next is
+// the position the reader continues from, which may lie behind gaps.
+func (j *Journal) Index(bus string, entries []eventlog.Entry, next uint64) error {
+	done, err := j.Indexed(bus)
+	if err != nil || next <= done+1 {
+		return err
+	}
+	base, err := j.number(key('b', bus))
+	if err != nil {
+		return err
+	}
+	b := j.db.NewBatch()
+	defer b.Close()
+	var hours []hourCount
+	var errs []error
+	for _, e := range entries {
+		if e.Seq <= done {
+			continue
+		}
+		ev := &e.Record.Event
+		errs = append(errs, b.Set(textKey('i', bus, ev.ID, e.Seq), nil, nil))
+		if ev.Subject != "" {
+			errs = append(errs, b.Set(textKey('s', bus, ev.Subject, e.Seq), nil, nil))
+		}
+		if e.Seq >= base {
+			hours = count(hours, HourOf(e.Record.Received))
+		}
+	}
+	var batchHours []byte
+	for _, h := range hours {
+		k := u32(key('a', bus), h.hour)
+		old, err := j.number(k)
+		if err != nil {
+			return err
+		}
+		errs = append(errs, b.Set(k, u64(nil, old+h.n), nil))
+		batchHours = u64(u32(batchHours, h.hour), h.n)
+	}
+	errs = append(errs, b.Set(u64(key('e', bus), next-1), append(u64(nil, done+1), batchHours...), nil),
+		b.Set(key('w', bus, 'E'), u64(nil, next-1), nil))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("write views: %w", err)
+	}
+	if err := b.Commit(pebble.NoSync); err != nil {
+		return fmt.Errorf("write views: %w", err)
+	}
+	return nil
+}
+
+type hourCount struct {
+	hour uint32
+	n    uint64
+}
+
+// count adds one to an hour; arrivals are nearly in order, so the hour is mostly the last.
+func count(hours []hourCount, hour uint32) []hourCount {
+	for i := len(hours) - 1; i >= 0; i-- {
+		if hours[i].hour == hour {
+			hours[i].n++
+			return hours
+		}
+	}
+	return append(hours, hourCount{hour, 1})
+}
+
+// eachIndexed calls fn with how many indexed events of from..to fall into an hour. Where a range cuts an Index call in
+// two, its events are taken from the newest hour.
+func (s view) eachIndexed(bus string, from, to uint64, fn func(hour uint32, n uint64) error) error {
+	if from > to {
+		return nil
+	}
+	prefix := key('e', bus)
+	it, err := s.r.NewIter(&pebble.IterOptions{LowerBound: u64(bytes.Clone(prefix), from), UpperBound: after(prefix)})
+	if err != nil {
+		return err
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		last, v := binary.BigEndian.Uint64(it.Key()[len(prefix):]), it.Value()
+		if len(v) < 8 {
+			continue
+		}
+		first := binary.BigEndian.Uint64(v)
+		if first > to {
+			break
+		}
+		room := min(to, last) - max(from, first) + 1
+		for h := v[8:]; len(h) >= 12 && room > 0; h = h[:len(h)-12] {
+			tail := h[len(h)-12:]
+			n := min(binary.BigEndian.Uint64(tail[4:]), room)
+			room -= n
+			if err := fn(binary.BigEndian.Uint32(tail), n); err != nil {
+				return err
+			}
+		}
+	}
+	return it.Error()
+}
+
+// SetBase says that views which are being rebuilt begin to count events at seq: below it, the event stream and JOURNEY
+// no longer hold the same events.
+func (j *Journal) SetBase(bus string, seq uint64) error {
+	return j.db.Set(key('b', bus), u64(nil, seq), pebble.NoSync)
+}

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+)
+
+// scan calls fn for every key with the prefix, from start on, until fn returns false. Key and value are valid during
+// the call.
+func (s view) scan(prefix, start []byte, fn func(k, v []byte) (bool, error)) error {
+	if start == nil {
+		start = prefix
+	}
+	it, err := s.r.NewIter(&pebble.IterOptions{LowerBound: start, UpperBound: after(prefix)})
+	if err != nil {
+		return fmt.Errorf("read views: %w", err)
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		more, err := fn(it.Key(), it.Value())
+		if err != nil || !more {
+			return err
+		}
+	}
+	return it.Error()
+}
+
+// ByID returns the positions of events that may have the id, newest first, at most limit: a hash was compared, so the
+// caller reads and compares.
+func (j *Journal) ByID(bus, id string, limit int) ([]uint64, error) {
+	return j.byText('i', bus, id, 0, limit)
+}
+
+// BySubject returns the positions below before (0 = all) of events that may have the subject, newest first.
+func (j *Journal) BySubject(bus, subject string, before uint64, limit int) ([]uint64, error) {
+	return j.byText('s', bus, subject, before, limit)
+}
+
+func (j *Journal) byText(letter byte, bus, text string, before uint64, limit int) ([]uint64, error) {
+	last, err := j.Indexed(bus)
+	if err != nil {
+		return nil, err
+	}
+	if before > 0 {
+		last = min(last, before-1)
+	}
+	prefix := key(letter, bus)
+	it, err := j.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
+	if err != nil {
+		return nil, fmt.Errorf("read views: %w", err)
+	}
+	defer it.Close()
+	if !it.First() {
+		return nil, it.Error()
+	}
+	oldest := binary.BigEndian.Uint32(it.Key()[len(prefix):])
+	hash := textHash(text)
+	var found []uint64
+	for bucket := uint32(last >> bucketBits); len(found) < limit && last > 0; bucket-- {
+		in := u64(u32(bytes.Clone(prefix), bucket), hash)
+		for ok := it.SeekLT(u64(bytes.Clone(in), last+1)); ok && bytes.HasPrefix(it.Key(), in) && len(found) < limit; ok = it.Prev() {
+			found = append(found, binary.BigEndian.Uint64(it.Key()[len(in):]))
+		}
+		if bucket <= oldest {
+			break
+		}
+	}
+	return found, it.Error()
+}
+
+// Routing says which JOURNEY message routed an event.
+type Routing struct{ First, Last, Record uint64 }
+
+// RoutingOf returns the message that routed the event at seq; ok is false if it was not routed, as far as the views
+// know.
+func (j *Journal) RoutingOf(bus string, seq uint64) (r Routing, ok bool, err error) {
+	prefix := key('r', bus)
+	err = j.scan(prefix, u64(bytes.Clone(prefix), seq), func(k, v []byte) (bool, error) {
+		if len(v) >= 16 {
+			r = Routing{binary.BigEndian.Uint64(v), binary.BigEndian.Uint64(k[len(prefix):]), binary.BigEndian.Uint64(v[8:])}
+			ok = r.First <= seq
+		}
+		return false, nil
+	})
+	return r, ok, err
+}
+
+// Journey is what JOURNEY says about one event.
+type Journey struct {
+	Routed   bool
+	RoutedAt time.Time // when the record was stored
+	Check    Check
+	Routes   []Route
+	Outcomes []Outcome // in the order in which they were recorded
+}
+
+// maxJourneyRecords bounds what one journey reads: an event with more messages has been retried that often.
+const maxJourneyRecords = 1000
+
+// Journey reads the journey of the event at seq from the stream JOURNEY_<bus>.
+func (j *Journal) Journey(ctx context.Context, bus string, stream *eventlog.Stream, seq uint64) (Journey, error) {
+	var out Journey
+	r, ok, err := j.RoutingOf(bus, seq)
+	if err != nil {
+		return out, err
+	}
+	var records []uint64
+	if ok {
+		records = append(records, r.Record)
+	}
+	prefix := u64(key('j', bus), seq)
+	err = j.scan(prefix, nil, func(k, _ []byte) (bool, error) {
+		rec := binary.BigEndian.Uint64(k[len(prefix):])
+		if !ok || rec != r.Record {
+			records = append(records, rec)
+		}
+		return len(records) < maxJourneyRecords, nil
+	})
+	if err != nil {
+		return out, err
+	}
+	for _, rec := range records {
+		raw, err := stream.Get(ctx, rec)
+		if err != nil {
+			continue // trimmed: what is left is told
+		}
+		err = Decode(raw.Data, Visitor{
+			Routed: func(x Routed) error {
+				if x.Seq == seq {
+					out.Routed, out.RoutedAt, out.Check = true, raw.Stored, x.Check
+					out.Routes = append([]Route(nil), x.Routes...)
+				}
+				return nil
+			},
+			Outcome: func(x Outcome) error {
+				if x.Seq == seq {
+					out.Outcomes = append(out.Outcomes, x)
+				}
+				return nil
+			},
+		})
+		if err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// PendingOf returns what the event at seq still owes.
+func (j *Journal) PendingOf(bus string, seq uint64) ([]Pending, error) {
+	var out []Pending
+	err := j.eachPending(u64(key('p', bus), seq), nil, bus, func(p Pending) (bool, error) {
+		out = append(out, p)
+		return true, nil
+	})
+	return out, err
+}
+
+// EachPending calls fn for every pending delivery of a bus in order of position, until it returns false.
+func (j *Journal) EachPending(bus string, fn func(Pending) (bool, error)) error {
+	return j.eachPending(key('p', bus), nil, bus, fn)
+}
+
+func (s view) eachPending(prefix, start []byte, bus string, fn func(Pending) (bool, error)) error {
+	head := len(key('p', bus))
+	return s.scan(prefix, start, func(k, v []byte) (bool, error) {
+		p, err := readPending(k[head:], v)
+		if err != nil {
+			return false, err
+		}
+		return fn(p)
+	})
+}
+
+// readPending reads a pending delivery from its key behind the bus, and its value.
+func readPending(k, v []byte) (Pending, error) {
+	i := bytes.IndexByte(k[min(8, len(k)):], 0)
+	if len(k) < 8 || i < 0 {
+		return Pending{}, fmt.Errorf("pending key of %d bytes", len(k))
+	}
+	p := Pending{Seq: binary.BigEndian.Uint64(k), Route: Route{Rule: string(k[8 : 8+i]), Target: string(k[8+i+1:])}}
+	return p, p.decode(v)
+}
+
+// FindPending returns one pending delivery; ok is false if it is settled for good or unknown.
+func (j *Journal) FindPending(bus string, seq uint64, rule, target string) (p Pending, ok bool, err error) {
+	r := Route{Rule: rule, Target: target}
+	b, err := j.get(pendingKey(bus, seq, r))
+	if err != nil || b == nil {
+		return p, false, err
+	}
+	p = Pending{Seq: seq, Route: r}
+	return p, true, p.decode(b)
+}
+
+// DueKey is what the order of due times knows of a parked delivery.
+type DueKey struct {
+	Bus  string
+	Seq  uint64
+	Rule string
+	Due  time.Time
+}
+
+// Verdict is what a reader of due deliveries does with one.
+type Verdict int
+
+// The verdicts.
+const (
+	Take Verdict = iota
+	Skip
+	Stop
+)
+
+// Due is a parked delivery.
+type Due struct {
+	Bus string
+	Pending
+}
+
+// DueFor goes through the parked deliveries of a target in order of due time. It asks choose about each before it reads
+// the delivery itself, and calls fn for those taken.
+func (j *Journal) DueFor(target string, choose func(DueKey) (Verdict, error), fn func(Due) error) error {
+	prefix := key('d', target)
+	return j.scan(prefix, nil, func(k, _ []byte) (bool, error) {
+		k = k[len(prefix):]
+		i := bytes.IndexByte(k[min(8, len(k)):], 0)
+		if i < 0 || len(k) < 8+i+9 {
+			return false, fmt.Errorf("due key of %d bytes", len(k))
+		}
+		rest := k[8+i+1:]
+		dk := DueKey{Bus: string(k[8 : 8+i]), Seq: binary.BigEndian.Uint64(rest), Rule: string(rest[8:]),
+			Due: fromMillis(int64(binary.BigEndian.Uint64(k)))}
+		switch v, err := choose(dk); {
+		case err != nil || v == Stop:
+			return false, err
+		case v == Skip:
+			return true, nil
+		}
+		p, ok, err := j.FindPending(dk.Bus, dk.Seq, dk.Rule, target)
+		if err != nil || !ok || p.State != Parked {
+			return true, err
+		}
+		return true, fn(Due{Bus: dk.Bus, Pending: p})
+	})
+}
+
+// NextDue returns the earliest due time of a target; zero if nothing is parked.
+func (j *Journal) NextDue(target string) (at time.Time, err error) {
+	prefix := key('d', target)
+	err = j.scan(prefix, nil, func(k, _ []byte) (bool, error) {
+		if k = k[len(prefix):]; len(k) >= 8 {
+			at = fromMillis(int64(binary.BigEndian.Uint64(k)))
+		}
+		return false, nil
+	})
+	return at, err
+}
+
+// InForce returns the rules in force at a position: those of the last mark at or below it; the zero Mark if none is
+// known. The parts of a large set are put together.
+func (j *Journal) InForce(bus string, seq uint64) (Mark, error) {
+	prefix := key('m', bus)
+	it, err := j.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
+	if err != nil {
+		return Mark{}, fmt.Errorf("read views: %w", err)
+	}
+	defer it.Close()
+	if !it.SeekLT(u64(bytes.Clone(prefix), seq+1)) {
+		return Mark{}, it.Error()
+	}
+	m := Mark{First: binary.BigEndian.Uint64(it.Key()[len(prefix):])}
+	parts, err := j.marks(bus, m.First, m.First)
+	for _, p := range parts {
+		m.Ruleset = p.Ruleset
+		m.Rules = append(m.Rules, p.Rules...)
+	}
+	return m, err
+}
+
+// Marks returns the marks, part by part, that events from seq on need.
+func (j *Journal) Marks(bus string, seq uint64) ([]Mark, error) {
+	m, err := j.InForce(bus, seq)
+	if err != nil {
+		return nil, err
+	}
+	return j.marks(bus, m.First, ^uint64(0))
+}
+
+func (j *Journal) marks(bus string, from, to uint64) ([]Mark, error) {
+	var out []Mark
+	prefix := key('m', bus)
+	err := j.scan(prefix, u64(bytes.Clone(prefix), from), func(k, v []byte) (bool, error) {
+		k = k[len(prefix):]
+		m := Mark{First: binary.BigEndian.Uint64(k), Part: int(binary.BigEndian.Uint32(k[8:]))}
+		if m.First > to {
+			return false, nil
+		}
+		d := decoder{b: v}
+		m.Ruleset = d.uint()
+		for n := d.uint(); n > 0 && d.err == nil; n-- {
+			m.Rules = append(m.Rules, RuleRef{Name: d.str(), Revision: d.uint()})
+		}
+		out = append(out, m)
+		return true, d.err
+	})
+	return out, err
+}
+
+// RuleDocument returns the document of a rule at a revision; nil if the views do not have it.
+func (j *Journal) RuleDocument(bus, name string, revision uint64) ([]byte, error) {
+	return j.get(ruleKey(bus, name, revision))
+}
+
+// DeadRef is one dead letter as the views list it. The event and the whole story are in DEAD at Seq.
+type DeadRef struct {
+	Seq uint64 // in DEAD
+	Bus string
+	Outcome
+}
+
+func encodeDead(bus string, o Outcome) []byte {
+	b := binary.AppendUvarint(nil, uint64(len(bus)))
+	b = append(b, bus...)
+	var e Encoder
+	e.Outcome(o)
+	return append(b, e.Take()...)
+}
+
+// DeadLetters calls fn for the dead letters below before (0 = all), newest first, until it returns false.
+func (j *Journal) DeadLetters(before uint64, fn func(DeadRef) (bool, error)) error {
+	upper := []byte{'x' + 1}
+	if before > 0 {
+		upper = u64([]byte{'x'}, before)
+	}
+	it, err := j.db.NewIter(&pebble.IterOptions{LowerBound: []byte{'x'}, UpperBound: upper})
+	if err != nil {
+		return fmt.Errorf("read views: %w", err)
+	}
+	defer it.Close()
+	for ok := it.Last(); ok; ok = it.Prev() {
+		d := decoder{b: it.Value()}
+		ref := DeadRef{Seq: binary.BigEndian.Uint64(it.Key()[1:]), Bus: d.str()}
+		if d.err != nil {
+			return d.err
+		}
+		if err := Decode(d.b, Visitor{Outcome: func(o Outcome) error { ref.Outcome = o; return nil }}); err != nil {
+			return err
+		}
+		more, err := fn(ref)
+		if err != nil || !more {
+			return err
+		}
+	}
+	return it.Error()
+}

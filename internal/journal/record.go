@@ -1,0 +1,539 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+)
+
+// Route is a rule, at a revision, and one of its targets: one obligation an event can bring about.
+type Route struct {
+	Rule     string
+	Revision uint64
+	Target   string
+}
+
+// Check is four bytes of an event's Key, kept beside positions: a reused sequence is noticed by it.
+type Check uint32
+
+// CheckOf returns the check of a key.
+func CheckOf(k event.Key) Check { return Check(binary.BigEndian.Uint32(k[:4])) }
+
+// State is where a delivery stands.
+type State byte
+
+// The states. Live is the only one without a record of its own: it begins with Routed.
+const (
+	Live      State = 'l' // routed, not settled yet
+	Parked    State = 'p' // waits on disk until it is due
+	Delivered State = 'd'
+	Dead      State = 'x' // ended without success; a copy is in DEAD
+	Cancelled State = 'c' // its rule or target was deleted, or its event is gone
+)
+
+var stateNames = map[State]string{Live: "live", Parked: "parked", Delivered: "delivered", Dead: "dead", Cancelled: "cancelled"}
+
+// String returns the word users see.
+func (s State) String() string { return stateNames[s] }
+
+// MarshalText is String.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what String wrote.
+func (s *State) UnmarshalText(b []byte) error {
+	for v, name := range stateNames {
+		if name == string(b) {
+			*s = v
+			return nil
+		}
+	}
+	return fmt.Errorf("no delivery state %q", b)
+}
+
+// Terminal reports whether nothing further happens in the state.
+func (s State) Terminal() bool { return s == Delivered || s == Dead || s == Cancelled }
+
+// Routed says that an event has been matched and what it owes.
+type Routed struct {
+	Seq    uint64
+	Check  Check
+	Hour   uint32 // of the event's arrival, hours since 1970
+	Routes []Route
+}
+
+// HourOf returns the hour of a time as used in records and the ledger.
+func HourOf(t time.Time) uint32 { return uint32(t.Unix() / 3600) }
+
+// Outcome says what became of a delivery: an attempt's result, or a change of state without an attempt.
+type Outcome struct {
+	Seq      uint64
+	Route    Route
+	State    State
+	Attempt  int           // number of the attempt that led here; 0 = none was made
+	At       time.Time     // when the attempt began, or when the state changed; milliseconds are kept
+	Duration time.Duration // of the attempt; microseconds are kept
+	Status   int           // answer of the far side; 0 = none
+	Reason   string        // why it failed, a targets.Reason or a word of the bridge's; "" for Delivered
+	Detail   string        // for people, at most maxDetail bytes
+	Due      time.Time     // Parked: when it is tried again; milliseconds are kept
+	DeadSeq  uint64        // Dead: its place in DEAD
+}
+
+// Pending is a delivery that is not settled for good, as the views keep it and as it is written again before the part
+// of JOURNEY that held it is trimmed.
+type Pending struct {
+	Seq      uint64
+	Route    Route
+	Check    Check
+	Hour     uint32
+	State    State     // Live or Parked
+	Attempts int       // attempts made so far
+	Due      time.Time // Parked
+	First    time.Time // start of the first attempt; zero if there was none
+	Record   uint64    // sequence of the JOURNEY message that says so; not part of the record itself
+}
+
+// RuleRef names a rule at a revision.
+type RuleRef struct {
+	Name     string
+	Revision uint64
+}
+
+// Mark says which rules are in force from a position on.
+type Mark struct {
+	First   uint64 // first sequence routed by them
+	Ruleset uint64 // revision of the set
+	Part    int    // a large set is spread over several marks, numbered from 0
+	Rules   []RuleRef
+}
+
+// RuleDoc is a rule's document at a revision.
+type RuleDoc struct {
+	Name     string
+	Revision uint64
+	Raw      []byte
+}
+
+// Lost says that events the log had acknowledged are gone after damage.
+type Lost struct{ From, To uint64 }
+
+const (
+	formatVersion = 1
+	maxDetail     = 256
+
+	kindRoute   = 'r' // defines the next route index of this message
+	kindRouted  = 'R'
+	kindSkipped = 'S' // sequences without an event
+	kindOutcome = 'O'
+	kindPending = 'P'
+	kindMark    = 'M'
+	kindRuleDoc = 'D'
+	kindFloor   = 'F'
+	kindLost    = 'L'
+)
+
+// Encoder builds one JOURNEY message. The zero value is ready. Not for concurrent use.
+type Encoder struct {
+	buf     []byte
+	routes  map[Route]uint64
+	seq     uint64 // of the last record that had one
+	hour    uint32
+	at      int64
+	records int
+}
+
+// Len returns the size of the message so far; 0 when nothing was added.
+func (e *Encoder) Len() int { return len(e.buf) }
+
+// Records returns how many records were added.
+func (e *Encoder) Records() int { return e.records }
+
+// Take returns the message and makes the Encoder empty. The message belongs to the caller.
+func (e *Encoder) Take() []byte {
+	b := e.buf
+	*e = Encoder{routes: e.routes}
+	clear(e.routes)
+	return b
+}
+
+func (e *Encoder) begin(kind byte) {
+	if len(e.buf) == 0 {
+		e.buf = append(make([]byte, 0, 1024), formatVersion)
+	}
+	e.buf = append(e.buf, kind)
+	e.records++
+}
+
+func (e *Encoder) uint(v uint64) { e.buf = binary.AppendUvarint(e.buf, v) }
+func (e *Encoder) int(v int64)   { e.buf = binary.AppendVarint(e.buf, v) }
+
+func (e *Encoder) str(s string) {
+	e.uint(uint64(len(s)))
+	e.buf = append(e.buf, s...)
+}
+
+// sequence writes seq as the distance from the last one.
+func (e *Encoder) sequence(seq uint64) {
+	e.int(int64(seq - e.seq))
+	e.seq = seq
+}
+
+func (e *Encoder) time(t time.Time) {
+	ms := millis(t)
+	e.int(ms - e.at)
+	e.at = ms
+}
+
+func millis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+func fromMillis(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+// route returns the index of r in this message, defining it first if it is new.
+func (e *Encoder) route(r Route) uint64 {
+	if i, ok := e.routes[r]; ok {
+		return i
+	}
+	if e.routes == nil {
+		e.routes = make(map[Route]uint64)
+	}
+	i := uint64(len(e.routes))
+	e.routes[r] = i
+	e.begin(kindRoute)
+	e.records--
+	e.str(r.Rule)
+	e.uint(r.Revision)
+	e.str(r.Target)
+	return i
+}
+
+// Routed adds r.
+func (e *Encoder) Routed(r Routed) {
+	var few [8]uint64
+	idx := few[:0]
+	for _, rt := range r.Routes {
+		idx = append(idx, e.route(rt))
+	}
+	e.begin(kindRouted)
+	e.sequence(r.Seq)
+	e.buf = binary.BigEndian.AppendUint32(e.buf, uint32(r.Check))
+	e.int(int64(r.Hour) - int64(e.hour))
+	e.hour = r.Hour
+	e.uint(uint64(len(idx)))
+	for _, i := range idx {
+		e.uint(i)
+	}
+}
+
+// Skipped says that the sequences from..to hold no event.
+func (e *Encoder) Skipped(from, to uint64) {
+	e.begin(kindSkipped)
+	e.sequence(from)
+	e.uint(to - from)
+}
+
+// Outcome adds o. A Detail that is too long is cut.
+func (e *Encoder) Outcome(o Outcome) {
+	i := e.route(o.Route)
+	e.begin(kindOutcome)
+	e.sequence(o.Seq)
+	e.uint(i)
+	e.buf = append(e.buf, byte(o.State))
+	e.uint(uint64(o.Attempt))
+	e.time(o.At)
+	e.uint(uint64(max(o.Duration.Microseconds(), 0)))
+	e.uint(uint64(max(o.Status, 0)))
+	switch o.State {
+	case Delivered:
+		return
+	case Parked:
+		e.int(millis(o.Due) - e.at)
+	case Dead:
+		e.uint(o.DeadSeq)
+	}
+	e.str(o.Reason)
+	e.str(cut(o.Detail, maxDetail))
+}
+
+// Pending adds p once more.
+func (e *Encoder) Pending(p Pending) {
+	i := e.route(p.Route)
+	e.begin(kindPending)
+	e.sequence(p.Seq)
+	e.uint(i)
+	e.buf = binary.BigEndian.AppendUint32(e.buf, uint32(p.Check))
+	e.uint(uint64(p.Hour))
+	e.buf = append(e.buf, byte(p.State))
+	e.uint(uint64(p.Attempts))
+	e.int(millis(p.Due))
+	e.int(millis(p.First))
+}
+
+// Mark adds m.
+func (e *Encoder) Mark(m Mark) {
+	e.begin(kindMark)
+	e.uint(m.First)
+	e.uint(m.Ruleset)
+	e.uint(uint64(m.Part))
+	e.uint(uint64(len(m.Rules)))
+	for _, r := range m.Rules {
+		e.str(r.Name)
+		e.uint(r.Revision)
+	}
+}
+
+// RuleDoc adds d.
+func (e *Encoder) RuleDoc(d RuleDoc) {
+	e.begin(kindRuleDoc)
+	e.str(d.Name)
+	e.uint(d.Revision)
+	e.uint(uint64(len(d.Raw)))
+	e.buf = append(e.buf, d.Raw...)
+}
+
+// Floor says that everything up to and including seq is settled.
+func (e *Encoder) Floor(seq uint64) {
+	e.begin(kindFloor)
+	e.uint(seq)
+}
+
+// Lost adds l.
+func (e *Encoder) Lost(l Lost) {
+	e.begin(kindLost)
+	e.uint(l.From)
+	e.uint(l.To)
+}
+
+// cut shortens s to at most n bytes without splitting a character.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && s[n]&0xC0 == 0x80 {
+		n--
+	}
+	return s[:n]
+}
+
+// Visitor is what Decode calls, in the order of the records. Nil functions are left out. Slices are valid during the
+// call only.
+type Visitor struct {
+	Routed  func(Routed) error
+	Skipped func(from, to uint64) error
+	Outcome func(Outcome) error
+	Pending func(Pending) error
+	Mark    func(Mark) error
+	RuleDoc func(RuleDoc) error
+	Floor   func(seq uint64) error
+	Lost    func(Lost) error
+}
+
+// ErrFormat is returned for bytes that are no JOURNEY message.
+var ErrFormat = errors.New("not a journey message")
+
+// Decode reads a message and calls v for each record. The error is ErrFormat, wrapped, or what v returned; a message
+// is read to the first fault, so v may have been called before.
+func Decode(b []byte, v Visitor) error {
+	if len(b) == 0 || b[0] != formatVersion {
+		return fmt.Errorf("%w: version", ErrFormat)
+	}
+	d := decoder{b: b[1:]}
+	for len(d.b) > 0 && d.err == nil {
+		if err := d.record(v); err != nil {
+			return err
+		}
+	}
+	return d.err
+}
+
+type decoder struct {
+	b       []byte
+	routes  []Route
+	scratch []Route
+	rules   []RuleRef
+	seq     uint64
+	hour    int64
+	at      int64
+	err     error
+}
+
+func (d *decoder) fail(what string) {
+	if d.err == nil {
+		d.err = fmt.Errorf("%w: %s", ErrFormat, what)
+	}
+	d.b = nil
+}
+
+func (d *decoder) byte() byte {
+	if len(d.b) == 0 {
+		d.fail("short")
+		return 0
+	}
+	c := d.b[0]
+	d.b = d.b[1:]
+	return c
+}
+
+func (d *decoder) uint() uint64 {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 {
+		d.fail("number")
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) int() int64 {
+	v, n := binary.Varint(d.b)
+	if n <= 0 {
+		d.fail("number")
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) check() Check {
+	if len(d.b) < 4 {
+		d.fail("short")
+		return 0
+	}
+	c := Check(binary.BigEndian.Uint32(d.b))
+	d.b = d.b[4:]
+	return c
+}
+
+func (d *decoder) bytes() []byte {
+	n := d.uint()
+	if n > uint64(len(d.b)) {
+		d.fail("length")
+		return nil
+	}
+	s := d.b[:n]
+	d.b = d.b[n:]
+	return s
+}
+
+func (d *decoder) str() string { return string(d.bytes()) }
+
+func (d *decoder) sequence() uint64 {
+	d.seq += uint64(d.int())
+	return d.seq
+}
+
+func (d *decoder) route() Route {
+	i := d.uint()
+	if i >= uint64(len(d.routes)) {
+		d.fail("route")
+		return Route{}
+	}
+	return d.routes[i]
+}
+
+func (d *decoder) state() State {
+	s := State(d.byte())
+	if stateNames[s] == "" {
+		d.fail("state")
+	}
+	return s
+}
+
+// record reads one record and calls v. It returns v's error only; the decoder's own is in d.err.
+func (d *decoder) record(v Visitor) error {
+	switch kind := d.byte(); kind {
+	case kindRoute:
+		r := Route{Rule: d.str(), Revision: d.uint(), Target: d.str()}
+		d.routes = append(d.routes, r)
+	case kindRouted:
+		r := Routed{Seq: d.sequence(), Check: d.check()}
+		d.hour += d.int()
+		r.Hour = uint32(d.hour)
+		n := d.uint()
+		if n > uint64(len(d.b)) {
+			d.fail("routes")
+			return nil
+		}
+		d.scratch = d.scratch[:0]
+		for range n {
+			d.scratch = append(d.scratch, d.route())
+		}
+		r.Routes = d.scratch
+		return call(d, v.Routed, r)
+	case kindSkipped:
+		from := d.sequence()
+		to := from + d.uint()
+		if d.err == nil && v.Skipped != nil {
+			return v.Skipped(from, to)
+		}
+	case kindOutcome:
+		return call(d, v.Outcome, d.outcome())
+	case kindPending:
+		p := Pending{Seq: d.sequence(), Route: d.route(), Check: d.check(), Hour: uint32(d.uint()), State: d.state(),
+			Attempts: int(d.uint()), Due: fromMillis(d.int()), First: fromMillis(d.int())}
+		return call(d, v.Pending, p)
+	case kindMark:
+		m := Mark{First: d.uint(), Ruleset: d.uint(), Part: int(d.uint())}
+		n := d.uint()
+		if n > uint64(len(d.b)) {
+			d.fail("rules")
+			return nil
+		}
+		d.rules = d.rules[:0]
+		for range n {
+			d.rules = append(d.rules, RuleRef{Name: d.str(), Revision: d.uint()})
+		}
+		m.Rules = d.rules
+		return call(d, v.Mark, m)
+	case kindRuleDoc:
+		return call(d, v.RuleDoc, RuleDoc{Name: d.str(), Revision: d.uint(), Raw: d.bytes()})
+	case kindFloor:
+		return call(d, v.Floor, d.uint())
+	case kindLost:
+		return call(d, v.Lost, Lost{From: d.uint(), To: d.uint()})
+	default:
+		if d.err == nil {
+			d.fail(fmt.Sprintf("record kind %q", kind))
+		}
+	}
+	return nil
+}
+
+func (d *decoder) outcome() Outcome {
+	o := Outcome{Seq: d.sequence(), Route: d.route(), State: d.state(), Attempt: int(d.uint())}
+	d.at += d.int()
+	o.At = fromMillis(d.at)
+	o.Duration = time.Duration(d.uint()) * time.Microsecond
+	o.Status = int(d.uint())
+	switch o.State {
+	case Delivered:
+		return o
+	case Parked:
+		o.Due = fromMillis(d.at + d.int())
+	case Dead:
+		o.DeadSeq = d.uint()
+	}
+	o.Reason, o.Detail = d.str(), d.str()
+	return o
+}
+
+func call[T any](d *decoder, fn func(T) error, v T) error {
+	if d.err != nil || fn == nil {
+		return nil
+	}
+	return fn(v)
+}

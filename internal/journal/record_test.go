@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rialto-bridge/rialto/internal/journal"
+)
+
+var base = time.Date(2026, 3, 1, 10, 20, 30, 456e6, time.UTC)
+
+// everything is one record of each sort, and some twice, so that distances are used.
+func everything(e *journal.Encoder) []any {
+	warm := journal.Route{Rule: "too-warm", Revision: 7, Target: "ops-webhook"}
+	log := journal.Route{Rule: "all", Revision: 1 << 40, Target: "archive"}
+	records := []any{
+		journal.Routed{Seq: 100, Check: 0xdeadbeef, Hour: 493_000, Routes: []journal.Route{warm, log}},
+		journal.Routed{Seq: 101, Check: 1, Hour: 493_000},
+		journal.Routed{Seq: 99, Check: 2, Hour: 492_999, Routes: []journal.Route{log}},
+		[2]uint64{200, 300},
+		journal.Outcome{Seq: 100, Route: warm, State: journal.Delivered, Attempt: 1, At: base, Duration: 1234 * time.Microsecond, Status: 204},
+		journal.Outcome{Seq: 101, Route: log, State: journal.Parked, Attempt: 2, At: base.Add(time.Second), Duration: time.Second, Status: 503,
+			Reason: "status", Detail: "status 503", Due: base.Add(31 * time.Second)},
+		journal.Outcome{Seq: 99, Route: log, State: journal.Dead, Attempt: 10, At: base.Add(-time.Hour), Reason: "timeout", DeadSeq: 4},
+		journal.Outcome{Seq: 99, Route: warm, State: journal.Cancelled, At: base, Reason: "rule_deleted"},
+		journal.Pending{Seq: 5, Route: warm, Check: 9, Hour: 3, State: journal.Parked, Attempts: 3, Due: base, First: base.Add(-time.Minute)},
+		journal.Pending{Seq: 6, Route: log, Check: 9, Hour: 3, State: journal.Live},
+		journal.Mark{First: 77, Ruleset: 12, Part: 1, Rules: []journal.RuleRef{{Name: "too-warm", Revision: 7}, {Name: "all", Revision: 1 << 40}}},
+		journal.RuleDoc{Name: "too-warm", Revision: 7, Raw: []byte(`{"name":"too-warm"}`)},
+		uint64(98),
+		journal.Lost{From: 400, To: 410},
+	}
+	for _, r := range records {
+		add(e, r)
+	}
+	return records
+}
+
+func add(e *journal.Encoder, r any) {
+	switch r := r.(type) {
+	case journal.Routed:
+		e.Routed(r)
+	case [2]uint64:
+		e.Skipped(r[0], r[1])
+	case journal.Outcome:
+		e.Outcome(r)
+	case journal.Pending:
+		e.Pending(r)
+	case journal.Mark:
+		e.Mark(r)
+	case journal.RuleDoc:
+		e.RuleDoc(r)
+	case uint64:
+		e.Floor(r)
+	case journal.Lost:
+		e.Lost(r)
+	}
+}
+
+func decode(b []byte) (out []any, err error) {
+	keep := func(r any) error {
+		switch v := r.(type) {
+		case journal.Routed:
+			v.Routes = append([]journal.Route(nil), v.Routes...)
+			r = v
+		case journal.Mark:
+			v.Rules = append([]journal.RuleRef(nil), v.Rules...)
+			r = v
+		case journal.RuleDoc:
+			v.Raw = append([]byte(nil), v.Raw...)
+			r = v
+		}
+		out = append(out, r)
+		return nil
+	}
+	err = journal.Decode(b, journal.Visitor{
+		Routed:  func(r journal.Routed) error { return keep(r) },
+		Skipped: func(from, to uint64) error { return keep([2]uint64{from, to}) },
+		Outcome: func(o journal.Outcome) error { return keep(o) },
+		Pending: func(p journal.Pending) error { return keep(p) },
+		Mark:    func(m journal.Mark) error { return keep(m) },
+		RuleDoc: func(d journal.RuleDoc) error { return keep(d) },
+		Floor:   func(seq uint64) error { return keep(seq) },
+		Lost:    func(l journal.Lost) error { return keep(l) },
+	})
+	return out, err
+}
+
+func TestEveryRecordSurvives(t *testing.T) {
+	var e journal.Encoder
+	for range 2 { // the encoder is used again
+		want := everything(&e)
+		if e.Records() != len(want) {
+			t.Errorf("Records() = %d, want %d", e.Records(), len(want))
+		}
+		got, err := decode(e.Take())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("decoded records differ (-want +got):\n%s", d)
+		}
+	}
+}
+
+func TestMessagesStaySmall(t *testing.T) {
+	var e journal.Encoder
+	for i := range 1000 {
+		e.Routed(journal.Routed{Seq: uint64(1_000_000 + i), Check: journal.Check(i), Hour: 493_000})
+	}
+	if per := len(e.Take()) / 1000; per > 9 {
+		t.Errorf("an unmatched event costs %d bytes, want at most 9", per)
+	}
+	route := journal.Route{Rule: "too-warm", Revision: 7, Target: "ops-webhook"}
+	for i := range 1000 {
+		at := base.Add(time.Duration(i) * 7 * time.Millisecond)
+		e.Outcome(journal.Outcome{Seq: uint64(1_000_000 + i), Route: route, State: journal.Parked, At: at, Reason: "status",
+			Detail: "status 503", Due: at.Add(5 * time.Second), Attempt: 1, Status: 503})
+	}
+	if per := len(e.Take()) / 1000; per > 48 {
+		t.Errorf("a parked delivery costs %d bytes, want at most 48", per)
+	}
+}
+
+func TestDetailIsCutBetweenCharacters(t *testing.T) {
+	var e journal.Encoder
+	e.Outcome(journal.Outcome{Seq: 1, State: journal.Dead, At: base, Detail: strings.Repeat("é", 1000)})
+	got, err := decode(e.Take())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := got[0].(journal.Outcome).Detail; len(d) != 256 || strings.Trim(d, "é") != "" {
+		t.Errorf("detail has %d bytes and ends in %q", len(d), d[len(d)-4:])
+	}
+}
+
+func TestBrokenMessagesAreRefused(t *testing.T) {
+	var e journal.Encoder
+	everything(&e)
+	whole := e.Take()
+	for n := range whole {
+		if _, err := decode(whole[:n]); err != nil && !errors.Is(err, journal.ErrFormat) {
+			t.Fatalf("cut to %d bytes: %v, want ErrFormat or nothing", n, err)
+		}
+	}
+	for name, b := range map[string][]byte{"empty": nil, "version": {9}, "kind": {1, '?'}, "route": {1, 'R', 2, 0, 0, 0, 1, 0, 1, 5}} {
+		if _, err := decode(b); !errors.Is(err, journal.ErrFormat) {
+			t.Errorf("%s: %v, want ErrFormat", name, err)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	var e journal.Encoder
+	everything(&e)
+	f.Add(e.Take())
+	e.Floor(1)
+	f.Add(e.Take())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		first, err := decode(b)
+		if err != nil {
+			if !errors.Is(err, journal.ErrFormat) {
+				t.Fatalf("error %v is not ErrFormat", err)
+			}
+			return
+		}
+		// What was read can be written and read again.
+		var e journal.Encoder
+		for _, r := range first {
+			if o, ok := r.(journal.Outcome); ok && len(o.Detail) > 256 {
+				return
+			}
+			add(&e, r)
+		}
+		if len(first) == 0 {
+			return
+		}
+		again, err := decode(e.Take())
+		if err != nil {
+			t.Fatalf("written again: %v", err)
+		}
+		if d := cmp.Diff(first, again); d != "" {
+			t.Fatalf("written again, it differs:\n%s", d)
+		}
+	})
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/journal"
+)
+
+var (
+	warm    = journal.Route{Rule: "too-warm", Revision: 7, Target: "ops"}
+	archive = journal.Route{Rule: "all", Revision: 3, Target: "archive"}
+)
+
+func open(t *testing.T, dir string) *journal.Journal {
+	t.Helper()
+	j, err := journal.Open(journal.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// feeder applies messages as a bus's JOURNEY would bring them.
+type feeder struct {
+	t   *testing.T
+	j   *journal.Journal
+	seq uint64
+	all [][]byte
+}
+
+func (f *feeder) apply(fn func(*journal.Encoder)) {
+	f.t.Helper()
+	var e journal.Encoder
+	fn(&e)
+	f.seq++
+	f.all = append(f.all, e.Take())
+	if err := f.j.Apply("devices", f.seq, f.all[f.seq-1]); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func entry(seq uint64, id, subject string) eventlog.Entry {
+	return eventlog.Entry{Seq: seq, Record: &event.Record{Received: base,
+		Event: event.Event{ID: id, Source: "/s", Type: "t", Subject: subject}}}
+}
+
+func index(t *testing.T, j *journal.Journal, from, to uint64) {
+	t.Helper()
+	var es []eventlog.Entry
+	for seq := from; seq <= to; seq++ {
+		es = append(es, entry(seq, fmt.Sprint("id-", seq), fmt.Sprint("subject-", seq%3)))
+	}
+	if err := j.Index("devices", es, to+1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func hour() uint32 { return journal.HourOf(base) }
+
+// story is what the tests below look at: four events, one of them unmatched, with every end a delivery can have.
+func story(f *feeder) {
+	f.apply(func(e *journal.Encoder) {
+		e.RuleDoc(journal.RuleDoc{Name: "too-warm", Revision: 7, Raw: []byte(`{"name":"too-warm"}`)})
+		e.Mark(journal.Mark{First: 1, Ruleset: 9, Rules: []journal.RuleRef{{Name: "too-warm", Revision: 7}, {Name: "all", Revision: 3}}})
+	})
+	f.apply(func(e *journal.Encoder) {
+		e.Routed(journal.Routed{Seq: 1, Check: 11, Hour: hour(), Routes: []journal.Route{warm, archive}})
+		e.Routed(journal.Routed{Seq: 2, Check: 12, Hour: hour()})
+		e.Outcome(journal.Outcome{Seq: 1, Route: warm, State: journal.Delivered, Attempt: 1, At: base, Status: 200})
+	})
+	f.apply(func(e *journal.Encoder) {
+		e.Routed(journal.Routed{Seq: 3, Check: 13, Hour: hour(), Routes: []journal.Route{warm}})
+		e.Routed(journal.Routed{Seq: 4, Check: 14, Hour: hour(), Routes: []journal.Route{archive}})
+		e.Outcome(journal.Outcome{Seq: 1, Route: archive, State: journal.Parked, Attempt: 1, At: base, Reason: "status", Due: base.Add(5 * time.Second)})
+		e.Outcome(journal.Outcome{Seq: 3, Route: warm, State: journal.Dead, Attempt: 1, At: base, Reason: "status", Status: 400, DeadSeq: 1})
+	})
+	f.apply(func(e *journal.Encoder) { e.Floor(3) })
+}
+
+func counts(owed, delivered, dead uint64) journal.Counts {
+	return journal.Counts{Owed: owed, Delivered: delivered, Dead: dead}
+}
+
+func TestViewsTellTheStory(t *testing.T) {
+	j := open(t, t.TempDir())
+	defer j.Close()
+	f := &feeder{t: t, j: j}
+	story(f)
+	index(t, j, 1, 5)
+
+	l, err := j.Ledger("devices", 0, ^uint32(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := journal.Ledger{
+		Hours: []journal.HourCounts{{Hour: hour(), Events: journal.EventCounts{Accepted: 5, Matched: 3, Unmatched: 1},
+			Deliveries: map[journal.RoutePair]journal.Counts{{Rule: "too-warm", Target: "ops"}: counts(2, 1, 1), {Rule: "all", Target: "archive"}: counts(2, 0, 0)}}},
+		Pending:   map[uint32]map[journal.RoutePair]journal.Standing{hour(): {{Rule: "all", Target: "archive"}: {Parked: 1, Live: 1}}},
+		NotRouted: map[uint32]uint64{hour(): 1}, Indexed: 5, RoutedTo: 4, Floor: 3,
+	}
+	if d := cmp.Diff(want, l); d != "" {
+		t.Errorf("Ledger (-want +got):\n%s", d)
+	}
+
+	pending, err := j.PendingOf("devices", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parked := journal.Pending{Seq: 1, Route: archive, Check: 11, Hour: hour(), State: journal.Parked, Attempts: 1,
+		Due: base.Add(5 * time.Second), First: base, Record: 3}
+	if d := cmp.Diff([]journal.Pending{parked}, pending); d != "" {
+		t.Errorf("PendingOf (-want +got):\n%s", d)
+	}
+	if at, err := j.NextDue("archive"); err != nil || !at.Equal(base.Add(5*time.Second)) {
+		t.Errorf("NextDue = %v, %v", at, err)
+	}
+	if ids, err := j.ByID("devices", "id-4", 10); err != nil || !cmp.Equal(ids, []uint64{4}) {
+		t.Errorf("ByID = %v, %v", ids, err)
+	}
+	if seqs, err := j.BySubject("devices", "subject-1", 4, 10); err != nil || !cmp.Equal(seqs, []uint64{1}) {
+		t.Errorf("BySubject below 4 = %v, %v", seqs, err)
+	}
+	if m, err := j.InForce("devices", 100); err != nil || m.Ruleset != 9 || len(m.Rules) != 2 {
+		t.Errorf("InForce = %+v, %v", m, err)
+	}
+	var dead []journal.DeadRef
+	if err := j.DeadLetters(0, func(r journal.DeadRef) (bool, error) { dead = append(dead, r); return true, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if len(dead) != 1 || dead[0].Seq != 1 || dead[0].Bus != "devices" || dead[0].Outcome.Seq != 3 || dead[0].Status != 400 {
+		t.Errorf("DeadLetters = %+v", dead)
+	}
+}
+
+func TestRepeatedOutcomesCountOnce(t *testing.T) {
+	j := open(t, t.TempDir())
+	defer j.Close()
+	f := &feeder{t: t, j: j}
+	story(f)
+	again := journal.Outcome{Seq: 1, Route: warm, State: journal.Delivered, Attempt: 1, At: base.Add(time.Minute), Status: 200}
+	f.apply(func(e *journal.Encoder) { e.Outcome(again) })
+	l, err := j.Ledger("devices", 0, ^uint32(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := l.Hours[0].Deliveries[journal.RoutePair{Rule: "too-warm", Target: "ops"}]; got != counts(2, 1, 1) {
+		t.Errorf("after the repeat: %+v", got)
+	}
+	// A message that is fed twice changes nothing either.
+	if err := j.Apply("devices", 2, f.all[1]); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := j.Applied("devices"); err != nil || got != f.seq {
+		t.Errorf("Applied = %d, %v, want %d", got, err, f.seq)
+	}
+}
+
+func TestDueDeliveries(t *testing.T) {
+	j := open(t, t.TempDir())
+	defer j.Close()
+	f := &feeder{t: t, j: j}
+	f.apply(func(e *journal.Encoder) {
+		for seq := uint64(1); seq <= 5; seq++ {
+			e.Routed(journal.Routed{Seq: seq, Hour: hour(), Routes: []journal.Route{archive}})
+			e.Outcome(journal.Outcome{Seq: seq, Route: archive, State: journal.Parked, At: base, Due: base.Add(time.Duration(10-seq) * time.Second)})
+		}
+	})
+	// The third is parked again for later, the fifth is delivered: their old due times are gone.
+	f.apply(func(e *journal.Encoder) {
+		e.Outcome(journal.Outcome{Seq: 3, Route: archive, State: journal.Parked, Attempt: 1, At: base, Due: base.Add(time.Hour)})
+		e.Outcome(journal.Outcome{Seq: 5, Route: archive, State: journal.Delivered, Attempt: 1, At: base})
+	})
+	var order []uint64
+	err := j.DueFor("archive", func(k journal.DueKey) (journal.Verdict, error) {
+		switch {
+		case k.Due.After(base.Add(time.Minute)):
+			return journal.Stop, nil
+		case k.Seq == 2:
+			return journal.Skip, nil
+		}
+		return journal.Take, nil
+	}, func(d journal.Due) error { order = append(order, d.Seq); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !cmp.Equal(order, []uint64{4, 1}) {
+		t.Errorf("due in order %v, want [4 1]", order)
+	}
+}
+
+// After a crash the views are those of an earlier position; fed again from there they say the same.
+func TestViewsAreRebuilt(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	f := &feeder{t: t, j: j}
+	story(f)
+	index(t, j, 1, 4)
+	want, err := j.Ledger("devices", 0, ^uint32(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	j = open(t, dir)
+	if got, err := j.Applied("devices"); err != nil || got != f.seq {
+		t.Fatalf("after a clean stop Applied = %d, %v, want %d", got, err, f.seq)
+	}
+	if got, err := j.Ledger("devices", 0, ^uint32(0)); err != nil || !cmp.Equal(want, got) {
+		t.Errorf("after a clean stop: %v\n%s", err, cmp.Diff(want, got))
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	j = open(t, t.TempDir()) // deleted
+	defer j.Close()
+	for i, m := range f.all {
+		if err := j.Apply("devices", uint64(i+1), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	index(t, j, 1, 4)
+	if got, err := j.Ledger("devices", 0, ^uint32(0)); err != nil || !cmp.Equal(want, got) {
+		t.Errorf("rebuilt: %v\n%s", err, cmp.Diff(want, got))
+	}
+}
+
+func TestLostEventsAreCounted(t *testing.T) {
+	j := open(t, t.TempDir())
+	defer j.Close()
+	f := &feeder{t: t, j: j}
+	story(f)
+	index(t, j, 1, 4)
+	index(t, j, 5, 10)
+	f.apply(func(e *journal.Encoder) { e.Lost(journal.Lost{From: 3, To: 20}) }) // 3 and 4 were routed, 11-20 never counted
+	f.apply(func(e *journal.Encoder) { e.Skipped(5, 20) })
+	if err := j.Index("devices", nil, 21); err != nil {
+		t.Fatal(err)
+	}
+	l, err := j.Ledger("devices", 0, ^uint32(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := l.Hours[0].Events, (journal.EventCounts{Accepted: 10, Matched: 3, Unmatched: 1, Lost: 6}); got != want {
+		t.Errorf("events = %+v, want %+v", got, want)
+	}
+	if len(l.NotRouted) != 0 {
+		t.Errorf("not routed = %v, want none", l.NotRouted)
+	}
+}
+
+func TestTrimForgets(t *testing.T) {
+	j := open(t, t.TempDir())
+	defer j.Close()
+	f := &feeder{t: t, j: j}
+	story(f)
+	index(t, j, 1, 5)
+	f.apply(func(e *journal.Encoder) { e.Mark(journal.Mark{First: 4, Ruleset: 10}) })
+	if err := j.Trim("devices", 4); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := j.InForce("devices", 5); err != nil || m.Ruleset != 10 {
+		t.Errorf("InForce(5) = %+v, %v", m, err)
+	}
+	if _, ok, err := j.RoutingOf("devices", 2); err != nil || ok {
+		t.Errorf("RoutingOf(2) = %v, %v, want none", ok, err)
+	}
+	// What is pending stays, with the record it rests on.
+	if rec, seq, err := j.OldestNeeded("devices"); err != nil || rec != 3 || seq != 1 {
+		t.Errorf("OldestNeeded = %d, %d, %v, want 3, 1", rec, seq, err)
+	}
+}
+
+func TestJourneyIsReadFromTheStream(t *testing.T) {
+	ctx := context.Background()
+	log, err := eventlog.Open(ctx, eventlog.Options{Dir: t.TempDir(), Durability: eventlog.OS, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close(ctx)
+	stream, err := log.Stream(ctx, eventlog.StreamConfig{Name: "JOURNEY_devices", Subjects: []string{"journey.devices"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := open(t, t.TempDir())
+	defer j.Close()
+	f := &feeder{t: t, j: j}
+	story(f)
+	for _, m := range f.all {
+		done := make(chan eventlog.Result, 1)
+		if err := stream.Append(ctx, eventlog.Message{Subject: "journey.devices", Data: m}, func(r eventlog.Result) { done <- r }); err != nil {
+			t.Fatal(err)
+		}
+		if r := <-done; r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	got, err := j.Journey(ctx, "devices", stream, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.Routed || got.Check != 11 || !cmp.Equal(got.Routes, []journal.Route{warm, archive}) || len(got.Outcomes) != 2 {
+		t.Errorf("Journey(1) = %+v", got)
+	}
+	if got, err := j.Journey(ctx, "devices", stream, 99); err != nil || got.Routed {
+		t.Errorf("Journey(99) = %+v, %v, want none", got, err)
+	}
+}

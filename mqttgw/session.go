@@ -18,7 +18,7 @@ import (
 type session struct {
 	ended bool // nothing is queued any more
 
-	subs map[string]*subscription // by filter
+	subs []*subscription // one for each filter; few, so that a map does not pay
 
 	flying    []flight // QoS 1 without PUBACK, oldest first
 	maxFlying int
@@ -41,6 +41,11 @@ type flight struct {
 
 func (s *session) init(l *Limits, receiveMaximum int) {
 	s.maxFlying = min(l.MaxInFlight, receiveMaximum)
+}
+
+// find returns the index of a filter's subscription, or -1.
+func (s *session) find(filter string) int {
+	return slices.IndexFunc(s.subs, func(sub *subscription) bool { return sub.filter == filter })
 }
 
 func (s *session) lagging() bool { return s.behind != 0 || len(s.waiting) > 0 }

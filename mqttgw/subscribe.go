@@ -3,6 +3,7 @@
 package mqttgw
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
@@ -18,13 +19,13 @@ func (c *conn) takeSubscribe(first byte, body []byte) error {
 		id = id.AppendInt(packet.SubscriptionID, n)
 	}
 	ack := &packet.Suback{Kind: packet.TypeSuback, PacketID: p.PacketID, Codes: make([]packet.Reason, len(p.Filters))}
-	wanted := make(map[string]*subscription, min(len(p.Filters), c.g.limits.MaxFilters))
-	held := c.filters()
-	left := c.g.limits.MaxFilters - len(held)
+	var add []*subscription
+	left := c.g.limits.MaxFilters - c.filters()
 	for i, f := range p.Filters {
 		filter := string(f.Filter)
+		again := slices.IndexFunc(add, func(s *subscription) bool { return s.filter == filter })
 		ack.Codes[i] = c.checkFilter(filter)
-		if isNew := held[filter] == nil && wanted[filter] == nil; isNew && !ack.Codes[i].Failed() {
+		if again < 0 && !c.subscribed(filter) && !ack.Codes[i].Failed() {
 			left--
 			if left < 0 {
 				ack.Codes[i] = packet.QuotaExceeded
@@ -36,17 +37,27 @@ func (c *conn) takeSubscribe(first byte, body []byte) error {
 		// QoS 2 is granted as 1: the session layer brings delivery with QoS 2.
 		granted := min(f.QoS, 1)
 		ack.Codes[i] = packet.Reason(granted)
-		wanted[filter] = &subscription{conn: c, filter: filter, qos: granted, noLocal: f.NoLocal, retain: f.RetainAsPublished, id: id}
+		s := &subscription{conn: c, filter: filter, qos: granted, noLocal: f.NoLocal, retain: f.RetainAsPublished, id: id}
+		if again >= 0 {
+			add[again] = s
+		} else {
+			add = append(add, s)
+		}
 	}
-	c.subscribe(wanted, ack)
+	c.subscribe(add, ack)
 	return nil
 }
 
-// filters returns the subscriptions of the session. Only the reader changes them, so it may look without mu.
-func (c *conn) filters() map[string]*subscription {
+func (c *conn) filters() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.session.subs
+	return len(c.session.subs)
+}
+
+func (c *conn) subscribed(filter string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.session.find(filter) >= 0
 }
 
 // checkFilter returns a failure code for a filter that is not granted.
@@ -60,32 +71,26 @@ func (c *conn) checkFilter(filter string) packet.Reason {
 	return packet.Success
 }
 
-// subscribe makes the wanted subscriptions and queues the SUBACK, in front of their first message.
-func (c *conn) subscribe(wanted map[string]*subscription, ack *packet.Suback) {
-	add := make([]*subscription, 0, len(wanted))
-	for _, s := range wanted {
-		add = append(add, s)
-	}
+// subscribe makes subscriptions, in place of those that have their filters, and queues the SUBACK in front of their
+// first message.
+func (c *conn) subscribe(add []*subscription, ack *packet.Suback) {
 	var replaced []*subscription
-	for f := range wanted {
-		if old := c.filters()[f]; old != nil {
-			replaced = append(replaced, old)
-		}
-	}
-	c.g.router.change(replaced, add, func() uint64 {
+	c.g.router.change(add, func() ([]*subscription, uint64) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.session.subs == nil && len(add) > 0 {
-			c.session.subs = make(map[string]*subscription, len(add))
-		}
 		for _, s := range add {
-			if old := c.session.subs[s.filter]; old != nil {
-				s.since = old.since // messages that it is behind with stay due
+			i := c.session.find(s.filter)
+			if i < 0 {
+				c.session.subs = append(c.session.subs, s)
+				continue
 			}
-			c.session.subs[s.filter] = s
+			old := c.session.subs[i]
+			s.since = old.since // messages that it is behind with stay due
+			c.session.subs[i] = s
+			replaced = append(replaced, old)
 		}
 		c.queue(ack)
-		return c.g.tailPos.Load()
+		return replaced, c.g.tailPos.Load()
 	})
 	c.g.metrics.filters.Add(float64(len(add) - len(replaced)))
 }
@@ -100,10 +105,10 @@ func (c *conn) takeUnsubscribe(first byte, body []byte) error {
 	c.mu.Lock()
 	for i, f := range p.Filters {
 		filter := string(f)
-		switch s := c.session.subs[filter]; {
-		case s != nil:
-			delete(c.session.subs, filter)
-			remove = append(remove, s)
+		switch k := c.session.find(filter); {
+		case k >= 0:
+			remove = append(remove, c.session.subs[k])
+			c.session.subs = slices.Delete(c.session.subs, k, k+1)
 		case !packet.ValidFilter(filter):
 			ack.Codes[i] = packet.TopicFilterInvalid
 		default:
@@ -119,10 +124,7 @@ func (c *conn) takeUnsubscribe(first byte, body []byte) error {
 // dropSubscriptions ends all deliveries.
 func (c *conn) dropSubscriptions() {
 	c.mu.Lock()
-	remove := make([]*subscription, 0, len(c.session.subs))
-	for _, s := range c.session.subs {
-		remove = append(remove, s)
-	}
+	remove := c.session.subs
 	c.session.subs = nil
 	c.mu.Unlock()
 	c.unhang(remove)
@@ -132,6 +134,6 @@ func (c *conn) unhang(remove []*subscription) {
 	if len(remove) == 0 {
 		return
 	}
-	c.g.router.change(remove, nil, func() uint64 { return 0 })
+	c.g.router.change(nil, func() ([]*subscription, uint64) { return remove, 0 })
 	c.g.metrics.filters.Sub(float64(len(remove)))
 }

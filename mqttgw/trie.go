@@ -3,6 +3,7 @@
 package mqttgw
 
 import (
+	"slices"
 	"strings"
 	"sync"
 
@@ -24,13 +25,62 @@ type subscription struct {
 	index int   // in node.subs
 }
 
-// node is a level of the topic trie.
+// node is a level of the topic trie. Most nodes have one child and would pay 300 bytes for a map, so that comes with the
+// ninth only.
 type node struct {
-	parent   *node
-	level    string
-	children map[string]*node
-	subs     []*subscription
+	parent *node
+	level  string
+	few    []*node
+	many   map[string]*node // nil while few holds the children
+	subs   []*subscription
 }
+
+const fewChildren = 8
+
+// child returns the child of a level, or nil.
+func (n *node) child(level string) *node {
+	if n.many != nil {
+		return n.many[level]
+	}
+	for _, c := range n.few {
+		if c.level == level {
+			return c
+		}
+	}
+	return nil
+}
+
+// grow returns the child of a level and makes it when there is none.
+func (n *node) grow(level string) *node {
+	if c := n.child(level); c != nil {
+		return c
+	}
+	c := &node{parent: n, level: strings.Clone(level)}
+	if n.many == nil && len(n.few) == fewChildren {
+		n.many = make(map[string]*node, 2*fewChildren)
+		for _, old := range n.few {
+			n.many[old.level] = old
+		}
+		n.few = nil
+	}
+	if n.many != nil {
+		n.many[c.level] = c
+	} else {
+		n.few = append(n.few, c)
+	}
+	return c
+}
+
+// cut removes a child.
+func (n *node) cut(c *node) {
+	delete(n.many, c.level)
+	if len(n.many) == 0 {
+		n.many = nil
+	}
+	n.few = slices.DeleteFunc(n.few, func(x *node) bool { return x == c })
+}
+
+func (n *node) bare() bool { return len(n.few)+len(n.many)+len(n.subs) == 0 }
 
 // router finds the subscriptions of a topic. The cost of a match depends on the levels of the topic and on the
 // subscriptions that match, not on those that do not.
@@ -40,11 +90,12 @@ type router struct {
 }
 
 // change replaces subscriptions by others at one moment. commit is called under the lock, so that nothing is routed
-// between it and the change; it returns the sequence that the new subscriptions start after. One with a since keeps it.
-func (r *router) change(remove, add []*subscription, commit func() uint64) {
+// between it and the change; it returns those to remove, and the sequence that the new ones start after. One with a since
+// keeps it.
+func (r *router) change(add []*subscription, commit func() (remove []*subscription, since uint64)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	since := commit()
+	remove, since := commit()
 	for _, s := range remove {
 		s.unhang()
 	}
@@ -56,23 +107,11 @@ func (r *router) change(remove, add []*subscription, commit func() uint64) {
 		for rest, more := s.filter, true; more; {
 			var level string
 			level, rest, more = strings.Cut(rest, "/")
-			n = n.child(level)
+			n = n.grow(level)
 		}
 		s.node, s.index = n, len(n.subs)
 		n.subs = append(n.subs, s)
 	}
-}
-
-func (n *node) child(level string) *node {
-	c := n.children[level]
-	if c == nil {
-		if n.children == nil {
-			n.children = map[string]*node{}
-		}
-		c = &node{parent: n, level: strings.Clone(level)}
-		n.children[c.level] = c
-	}
-	return c
 }
 
 // unhang takes a subscription out, and the nodes that nothing hangs on any more.
@@ -85,8 +124,8 @@ func (s *subscription) unhang() {
 	if len(n.subs) == 0 {
 		n.subs = nil
 	}
-	for n.parent != nil && len(n.subs) == 0 && len(n.children) == 0 {
-		delete(n.parent.children, n.level)
+	for n.parent != nil && n.bare() {
+		n.parent.cut(n)
 		n = n.parent
 	}
 }
@@ -95,17 +134,17 @@ func (s *subscription) unhang() {
 // It goes down the trie. first is for the first level: a topic that begins with $ is not matched by a wildcard there
 // (MQTT-4.7.2-1).
 func (n *node) match(rest string, first bool, yield func([]*subscription)) {
-	if n.children == nil {
+	if len(n.few)+len(n.many) == 0 {
 		return
 	}
 	wild := !first || !strings.HasPrefix(rest, "$")
 	if wild {
-		n.children["#"].emit(yield)
+		n.child("#").emit(yield)
 	}
 	level, rest, more := strings.Cut(rest, "/")
-	n.children[level].descend(rest, more, yield)
+	n.child(level).descend(rest, more, yield)
 	if wild {
-		n.children["+"].descend(rest, more, yield)
+		n.child("+").descend(rest, more, yield)
 	}
 }
 
@@ -116,7 +155,7 @@ func (n *node) descend(rest string, more bool, yield func([]*subscription)) {
 		n.match(rest, false, yield)
 	default:
 		n.emit(yield)
-		n.children["#"].emit(yield) // a/# matches a as well
+		n.child("#").emit(yield) // a/# matches a as well
 	}
 }
 

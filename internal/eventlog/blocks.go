@@ -155,7 +155,7 @@ func (b *blocks) add(index uint32) (bool, error) {
 	return true, nil
 }
 
-// open reads the first record of a block; nil when it has none, or is no longer there.
+// open reads the first whole record of a block; nil when it has none yet, or is no longer there.
 func (b *blocks) open(index uint32) (*block, error) {
 	f, err := os.Open(b.path(index))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -165,25 +165,28 @@ func (b *blocks) open(index uint32) (*block, error) {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // read only
-	var p [recordPrefix]byte
-	for off := int64(0); ; {
-		if _, err := f.ReadAt(p[:], off); err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil, nil // empty, or only marks of what was deleted
+	rd := blockReader{f: f, buf: make([]byte, 4096), hash: b.sum(index)}
+	for {
+		p, err := rd.peek()
+		if err == nil {
+			_, err = rd.record(p)
+		}
+		if errors.Is(err, errDamaged) { // it is reported when it is read
+			if err = rd.resync(1, sequenceMask); err == nil {
+				continue
 			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil, nil // empty, half written, or only marks of what was deleted
+		}
+		if err != nil {
 			return nil, err
 		}
-		length := int64(binary.LittleEndian.Uint32(p[:]) &^ headerBit)
-		seq := binary.LittleEndian.Uint64(p[4:])
-		if length < recordPrefix+recordSum || length > recordMax {
-			b.damage(index, off, fmt.Errorf("record length %d: %w", length, errDamaged))
-			return nil, nil
+		if p.seq&tombstoneBit == 0 {
+			seq := p.seq & sequenceMask
+			return &block{index: index, first: seq, time: p.time, marks: []checkpoint{{seq, rd.offset}}}, nil
 		}
-		if seq&tombstoneBit == 0 && seq&sequenceMask != 0 {
-			return &block{index: index, first: seq & sequenceMask, time: int64(binary.LittleEndian.Uint64(p[12:])),
-				marks: []checkpoint{{seq & sequenceMask, off}}}, nil
-		}
-		off += length
+		rd.skip(p)
 	}
 }
 
@@ -243,8 +246,7 @@ func (b *blocks) note(k *block, c checkpoint) {
 
 // scan calls fn for the messages from..to, in order, until fn returns false. It returns the sequence to go on from:
 // one more than the last that fn was given, or to+1 when there is nothing more up to to. Sequences that are not there
-// are passed over. What cannot be read is reported to damage, and the scan goes on in the next block; in the last
-// block it ends with an error that wraps errDamaged.
+// are passed over; so is what cannot be read, which is reported to damage.
 func (b *blocks) scan(from, to uint64, fn func(r *record) bool) (next uint64, err error) {
 	list := b.snapshot()
 	if len(list) == 0 || from > to {
@@ -263,7 +265,6 @@ func (b *blocks) scan(from, to uint64, fn func(r *record) bool) (next uint64, er
 		next = max(next, n)
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // trimmed meanwhile
-		case errors.Is(err, errDamaged) && i+1 < len(list):
 		case err != nil:
 			return next, err
 		case !more:
@@ -274,6 +275,9 @@ func (b *blocks) scan(from, to uint64, fn func(r *record) bool) (next uint64, er
 }
 
 // scanBlock is scan for one block. more is false when fn ended the scan.
+//
+// Records that are only passed over are not checked, as long as their sequences rise by one; whatever looks different
+// is checked before it is believed. After a damaged place the scan goes on at the next whole record.
 func (b *blocks) scanBlock(k *block, from, to uint64, buf *[]byte, fn func(r *record) bool) (more bool, next uint64, err error) {
 	f, err := os.Open(b.path(k.index))
 	if err != nil {
@@ -281,54 +285,65 @@ func (b *blocks) scanBlock(k *block, from, to uint64, buf *[]byte, fn func(r *re
 	}
 	defer f.Close() //nolint:errcheck // read only
 	c := b.start(k, from)
-	rd := blockReader{f: f, buf: *buf, offset: c.offset, lastMark: c.offset}
+	rd := blockReader{f: f, buf: *buf, offset: c.offset, hash: b.sum(k.index)}
 	defer func() {
 		if len(rd.buf) <= 1<<20 {
 			*buf = rd.buf
 		}
 	}()
+	lastMark, expect := c.offset, c.seq
 	next = from
 	for {
 		p, err := rd.peek()
+		var r record
+		wanted := err == nil && p.seq >= from && p.seq <= to
+		if err == nil && (wanted || p.seq != expect) {
+			r, err = rd.record(p)
+		}
 		if errors.Is(err, io.EOF) {
 			return true, next, nil
 		}
-		if err != nil {
+		if errors.Is(err, errDamaged) {
 			b.damage(k.index, rd.offset, err)
+			if err = rd.resync(expect, to); errors.Is(err, io.EOF) {
+				return true, next, nil
+			}
+			if err == nil {
+				continue
+			}
+		}
+		if err != nil {
 			return true, next, err
 		}
-		seq := p.seq & sequenceMask
-		if p.seq&tombstoneBit != 0 {
+		if p.seq&tombstoneBit != 0 { // of a message that stood before
 			rd.skip(p)
 			continue
 		}
+		seq := p.seq & sequenceMask
 		if seq > to {
 			return true, next, nil
 		}
-		if rd.offset >= rd.lastMark+checkpointEvery {
+		if rd.offset >= lastMark+checkpointEvery {
 			b.note(k, checkpoint{seq, rd.offset})
-			rd.lastMark = rd.offset
-		}
-		if seq < from || p.seq&erasedBit != 0 {
-			rd.skip(p)
-			continue
-		}
-		r, err := rd.record(p, b.sum(&rd, k.index))
-		if err != nil {
-			b.damage(k.index, rd.offset, err)
-			return true, next, err
+			lastMark = rd.offset
 		}
 		rd.skip(p)
-		next = seq + 1
-		if !fn(&r) {
-			return false, next, nil
+		expect = seq + 1
+		if wanted {
+			next = seq + 1
+			if !fn(&r) {
+				return false, next, nil
+			}
+		}
+		if seq >= to { // what comes after may be half written
+			return true, next, nil
 		}
 	}
 }
 
 // scanBack calls fn for the messages from down to low, newest first, until fn returns false. It returns the sequence
 // to go on from, 0 when there is nothing more.
-func (b *blocks) scanBack(from, low uint64, skip func(*block, *block) bool, fn func(r *record) bool) (next uint64, err error) {
+func (b *blocks) scanBack(from, low uint64, skip func(*block) bool, fn func(r *record) bool) (next uint64, err error) {
 	list := b.snapshot()
 	buf := scanBuffers.Get().(*[]byte)
 	defer scanBuffers.Put(buf)
@@ -340,20 +355,18 @@ func (b *blocks) scanBack(from, low uint64, skip func(*block, *block) bool, fn f
 		if k.first > from {
 			continue
 		}
-		var after *block
 		high := from
 		if i+1 < len(list) {
-			after = list[i+1]
-			high = min(high, after.first-1)
+			high = min(high, list[i+1].first-1)
 		}
 		if high < low {
 			return 0, nil
 		}
-		if skip != nil && skip(k, after) {
+		if skip != nil && skip(k) {
 			continue
 		}
 		more, n, err := b.scanBlockBack(k, high, low, buf, fn)
-		if err != nil && !errors.Is(err, errDamaged) && !errors.Is(err, fs.ErrNotExist) {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return n, err
 		}
 		if !more {
@@ -366,7 +379,7 @@ func (b *blocks) scanBack(from, low uint64, skip func(*block, *block) bool, fn f
 // scanBlockBack reads a block segment by segment, from one checkpoint to the next.
 func (b *blocks) scanBlockBack(k *block, high, low uint64, buf *[]byte, fn func(r *record) bool) (more bool, next uint64, err error) {
 	// A pass that only hops over the records makes the checkpoints.
-	if _, _, err := b.scanBlock(k, high+1, high, buf, nil); err != nil && !errors.Is(err, errDamaged) {
+	if _, _, err := b.scanBlock(k, high, high, buf, func(*record) bool { return false }); err != nil {
 		return true, high, err
 	}
 	b.mu.RLock()
@@ -398,7 +411,7 @@ func (b *blocks) scanBlockBack(k *block, high, low uint64, buf *[]byte, fn func(
 			seg = append(seg, kept{r.seq, r.time, all[:s], all[s : s+h], all[s+h:]})
 			return true
 		})
-		if err != nil && !errors.Is(err, errDamaged) {
+		if err != nil {
 			return true, to, err
 		}
 		for j := len(seg) - 1; j >= 0; j-- {
@@ -425,34 +438,30 @@ func (b *blocks) get(seq uint64, fn func(r *record)) (bool, error) {
 }
 
 // sum returns the hash of a block's records, whose key depends on the block.
-func (b *blocks) sum(rd *blockReader, index uint32) hash.Hash64 {
-	if rd.hash == nil {
-		key := sha256.Sum256([]byte(b.name + "-" + strconv.FormatUint(uint64(index), 10)))
-		h, err := highwayhash.New64(key[:])
-		if err != nil {
-			panic("eventlog: " + err.Error()) // only for a key of another length
-		}
-		rd.hash = h
+func (b *blocks) sum(index uint32) hash.Hash64 {
+	key := sha256.Sum256([]byte(b.name + "-" + strconv.FormatUint(uint64(index), 10)))
+	h, err := highwayhash.New64(key[:])
+	if err != nil {
+		panic("eventlog: " + err.Error()) // only for a key of another length
 	}
-	return rd.hash
+	return h
 }
 
 // blockReader reads records from one block through a window.
 type blockReader struct {
-	f        *os.File
-	buf      []byte
-	window   []byte // what is read, from offset on
-	offset   int64
-	lastMark int64
-	hash     hash.Hash64
-	scratch  [recordSum]byte
+	f       *os.File
+	buf     []byte
+	window  []byte // what is read, from offset on
+	offset  int64
+	hash    hash.Hash64
+	scratch [recordSum]byte
 }
 
 // prefix is the fixed part of a record.
 type prefix struct {
 	length  int
 	headers bool
-	seq     uint64
+	seq     uint64 // with the bits of records that are no messages
 	time    int64
 	subject int
 }
@@ -503,7 +512,8 @@ func (rd *blockReader) skip(p prefix) {
 }
 
 // record returns the whole record at the window, its sum checked.
-func (rd *blockReader) record(p prefix, h hash.Hash64) (record, error) {
+func (rd *blockReader) record(p prefix) (record, error) {
+	h := rd.hash
 	if err := rd.need(p.length); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = fmt.Errorf("record is cut off: %w", errDamaged)
@@ -532,21 +542,27 @@ func (rd *blockReader) record(p prefix, h hash.Hash64) (record, error) {
 	return r, nil
 }
 
-// last returns the highest sequence that can be read; 0 when there is none.
-func (b *blocks) last() (uint64, error) {
-	list := b.snapshot()
-	for i := len(list) - 1; i >= 0; i-- {
-		top := uint64(0)
-		_, err := b.scan(list[i].first, sequenceMask, func(r *record) bool {
-			top = r.seq
-			return true
-		})
-		if err != nil && !errors.Is(err, errDamaged) {
-			return 0, err
+// resync moves to the next whole record of a sequence from low to high after a place that cannot be read; io.EOF when
+// there is none.
+func (rd *blockReader) resync(low, high uint64) error {
+	for {
+		rd.window = rd.window[min(1, len(rd.window)):]
+		rd.offset++
+		if err := rd.need(recordPrefix); err != nil {
+			if errors.Is(err, errDamaged) {
+				return io.EOF
+			}
+			return err
 		}
-		if top > 0 {
-			return top, nil
+		if seq := binary.LittleEndian.Uint64(rd.window[4:]); seq < low || seq > high {
+			continue
+		}
+		p, err := rd.peek()
+		if err == nil {
+			_, err = rd.record(p)
+		}
+		if err == nil || !errors.Is(err, errDamaged) && !errors.Is(err, io.EOF) {
+			return err
 		}
 	}
-	return 0, nil
 }

@@ -4,7 +4,6 @@ package eventlog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"sync"
@@ -57,6 +56,8 @@ func (l *Log) Bus(ctx context.Context, c BusConfig) (*Bus, error) {
 	if !busName.MatchString(c.Name) {
 		return nil, fmt.Errorf("bus %q: not a name", c.Name)
 	}
+	l.naming.Lock()
+	defer l.naming.Unlock()
 	l.mu.Lock()
 	b := l.buses[c.Name]
 	l.mu.Unlock()
@@ -78,11 +79,8 @@ func (l *Log) Bus(ctx context.Context, c BusConfig) (*Bus, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if b.stream != s { // somebody was faster
-		if other := l.buses[c.Name]; other != nil {
-			return other, nil
-		}
-		return nil, fmt.Errorf("bus %s: stream %s is in use", c.Name, s.name)
+	if b.stream != s {
+		return nil, fmt.Errorf("bus %s: stream %s was opened as a plain stream", c.Name, s.name)
 	}
 	l.buses[c.Name] = b
 	l.rings.join(&b.ring)
@@ -145,9 +143,6 @@ func (b *Bus) loadDedup(ctx context.Context) error {
 	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
-	}
-	if errors.Is(err, errDamaged) { // reported
-		return nil
 	}
 	return err
 }

@@ -120,6 +120,9 @@ type Log struct {
 	disk    *disk
 	rings   *ringBudget
 
+	opening sync.Mutex // one stream is opened, or the log closed, at a time; taken before mu
+	naming  sync.Mutex // one bus is opened at a time; taken before opening
+
 	events, state *plane
 	control       *nats.Conn // to the event plane: create, purge
 	js            jetstream.JetStream
@@ -130,7 +133,6 @@ type Log struct {
 	streams map[string]*Stream
 	buses   map[string]*Bus
 	closed  bool
-	opening sync.Mutex // one stream is opened at a time
 
 	closeOnce sync.Once
 	closeErr  error
@@ -300,6 +302,8 @@ func (l *Log) Connect() (*nats.Conn, error) {
 // Appends that were not committed in time end with an error. A second call returns what the first did.
 func (l *Log) Close(ctx context.Context) error {
 	l.closeOnce.Do(func() {
+		l.opening.Lock()
+		defer l.opening.Unlock()
 		l.mu.Lock()
 		l.closed = true
 		streams := make([]*Stream, 0, len(l.streams))

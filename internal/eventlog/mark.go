@@ -3,14 +3,17 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
+	"slices"
+
+	"github.com/minio/highwayhash"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 )
@@ -40,15 +43,21 @@ const (
 	markFileSize = markSlot + markLength
 )
 
+// markKey is the key of the hash in marks: any, but always the same.
+var markKey = [32]byte([]byte("rialto committed mark, version 1."[:32]))
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // recordKey is the identity of a message for the mark.
 func recordKey(subject string, header, data []byte) event.Key {
-	h := sha256.New()
+	h, err := highwayhash.New128(markKey[:])
+	if err != nil {
+		panic("eventlog: " + err.Error()) // only for a key of another length
+	}
 	for _, p := range [][]byte{[]byte(subject), {0}, header, {0}, data} {
 		h.Write(p) //nolint:errcheck // never fails
 	}
-	return event.Key(h.Sum(nil)[:16])
+	return event.Key(h.Sum(nil))
 }
 
 // openMark opens the mark at path, or makes one.
@@ -127,33 +136,60 @@ func (m *mark) close(sync bool) error {
 	return m.file.Close()
 }
 
-// checkMark compares the mark with what is there, and notes what is lost.
-func (s *Stream) checkMark() error {
-	at := s.mark.at
-	if at.seq == 0 {
-		return nil
+// findLost compares the mark with what is there, and notes what is lost: what the server misses among its own
+// sequences (nothing is ever deleted but whole old blocks), holes in the last block, and a tail up to the mark.
+func (s *Stream) findLost(deleted []uint64) error {
+	for _, seq := range deleted { // rising
+		if n := len(s.lost); n > 0 && s.lost[n-1].To+1 == seq {
+			s.lost[n-1].To = seq
+		} else {
+			s.lost = append(s.lost, Range{seq, seq})
+		}
 	}
-	var key event.Key
-	found, err := s.blocks.get(at.seq, func(r *record) { key = recordKey(string(r.subject), stripExpect(r.header), r.data) })
-	if err != nil && !errors.Is(err, errDamaged) {
-		return err
+	list := s.blocks.snapshot()
+	next, at, other := uint64(1), s.mark.at, false
+	if len(list) > 0 {
+		next = list[len(list)-1].first
+		if _, err := s.blocks.scan(min(next, max(at.seq, 1)), sequenceMask, func(r *record) bool {
+			if r.seq == at.seq {
+				other = recordKey(string(r.subject), stripExpect(r.header), r.data) != at.key
+			}
+			if r.seq > next {
+				s.lost = addRange(s.lost, Range{next, r.seq - 1})
+			}
+			next = max(next, r.seq+1)
+			return true
+		}); err != nil {
+			return err
+		}
 	}
-	switch {
-	case found && key == at.key:
-		return nil
-	case found:
-		s.lost = append(s.lost, Range{at.seq, at.seq})
+	if end := max(at.seq, s.last); next <= end {
+		s.lost = addRange(s.lost, Range{next, end})
+	}
+	if other {
+		s.lost = addRange(s.lost, Range{at.seq, at.seq})
 		s.logger.Error("the message at the committed mark is another one: the data was changed behind the log's back", "seq", at.seq)
-		return nil
 	}
-	top, err := s.blocks.last()
-	if err != nil {
-		return err
+	for _, r := range s.lost {
+		s.log.metrics.lost.Add(float64(r.To - r.From + 1))
+		s.logger.Error("committed messages are lost to damage", "from", r.From, "to", r.To)
 	}
-	s.lost = append(s.lost, Range{top + 1, at.seq})
-	s.log.metrics.lost.Add(float64(at.seq - top))
-	s.logger.Error("committed messages are lost to damage", "from", top+1, "to", at.seq)
 	return nil
+}
+
+// addRange adds r to ranges that are in order, and joins what touches.
+func addRange(list []Range, r Range) []Range {
+	list = append(list, r)
+	slices.SortFunc(list, func(a, b Range) int { return cmp.Compare(a.From, b.From) })
+	out := list[:1]
+	for _, x := range list[1:] {
+		if last := &out[len(out)-1]; x.From <= last.To+1 {
+			last.To = max(last.To, x.To)
+		} else {
+			out = append(out, x)
+		}
+	}
+	return out
 }
 
 // restoreLost fills the sequences of a lost tail.

@@ -5,8 +5,6 @@ package eventlog
 import (
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"sort"
 	"strings"
 	"time"
@@ -72,8 +70,6 @@ func (s *Stream) inRange(ctx context.Context, seq uint64) error {
 // missing explains why a committed sequence could not be read.
 func (s *Stream) missing(seq uint64, found bool, err error) error {
 	switch {
-	case errors.Is(err, errDamaged):
-		return fmt.Errorf("%w: %w", ErrGap, err)
 	case err != nil:
 		return err
 	case found:

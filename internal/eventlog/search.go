@@ -76,14 +76,11 @@ func (f *search) forward(low, high uint64) (SearchResult, error) {
 		low = max(low, blocks.at(f.q.From.Add(-timeSlack)))
 	}
 	next, err := blocks.scan(low, high, f.look)
-	if errors.Is(err, errDamaged) { // in the last block, reported
-		next, err = high+1, nil
-	}
 	return f.result(next, next <= high, err)
 }
 
 func (f *search) back(low, high uint64) (SearchResult, error) {
-	skip := func(k, after *block) bool {
+	skip := func(k *block) bool {
 		return !f.q.To.IsZero() && time.Unix(0, k.time).After(f.q.To.Add(timeSlack))
 	}
 	if !f.q.From.IsZero() {

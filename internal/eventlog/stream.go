@@ -118,19 +118,13 @@ func (l *Log) stream(ctx context.Context, c StreamConfig, producer bool, d *dedu
 		}
 	}
 	s.start()
-	l.mu.Lock()
-	closed = l.closed
-	if !closed {
-		l.streams[c.Name] = s
-	}
-	l.mu.Unlock()
-	if closed {
-		s.beginClose()
-		return nil, errors.Join(ErrClosed, s.endClose(ctx))
-	}
 	if err := s.restoreLost(ctx); err != nil {
-		return nil, fmt.Errorf("stream %s: %w", c.Name, err)
+		s.beginClose()
+		return nil, errors.Join(fmt.Errorf("stream %s: %w", c.Name, err), s.endClose(context.WithoutCancel(ctx)))
 	}
+	l.mu.Lock()
+	l.streams[c.Name] = s
+	l.mu.Unlock()
 	return s, nil
 }
 
@@ -163,7 +157,7 @@ func (l *Log) openStream(ctx context.Context, c StreamConfig) (*Stream, error) {
 		return nil, errors.Join(err, s.closeFiles())
 	}
 	s.bytes.Store(size)
-	if err := s.checkMark(); err != nil {
+	if err := s.findLost(info.State.Deleted); err != nil {
 		return nil, errors.Join(err, s.closeFiles())
 	}
 	s.committed.Store(s.last)
@@ -201,7 +195,10 @@ func (s *Stream) ensure(ctx context.Context, subjects []string) (*jetstream.Stre
 	case err != nil:
 		return nil, err
 	}
-	info := st.CachedInfo()
+	info, err := st.Info(ctx, jetstream.WithDeletedDetails(true))
+	if err != nil {
+		return nil, err
+	}
 	if !slices.Equal(info.Config.Subjects, subjects) {
 		if st, err = js.UpdateStream(ctx, conf); err != nil {
 			return nil, fmt.Errorf("change subjects: %w", err)
@@ -209,7 +206,7 @@ func (s *Stream) ensure(ctx context.Context, subjects []string) (*jetstream.Stre
 		if err := syncTree(s.dir, s.log.opts.Dir); err != nil {
 			return nil, err
 		}
-		info = st.CachedInfo()
+		return st.Info(ctx, jetstream.WithDeletedDetails(true))
 	}
 	return info, nil
 }

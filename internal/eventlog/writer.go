@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
@@ -56,14 +57,25 @@ type batch struct {
 // done is called exactly once, from the stream's committer, in the order of the sequences; done must not block and
 // must not append. Header and Data must not be changed before that.
 func (s *Stream) Append(ctx context.Context, m Message, done func(Result)) error {
-	if m.Subject == "" || len(m.Subject) > maxControlLine/2 {
-		return fault.New(fault.TooLarge, "subject of %d bytes is not between 1 and %d", len(m.Subject), maxControlLine/2)
+	if err := checkFrame(m); err != nil {
+		return err
 	}
 	if err := s.checkSize(m.Header, m.Data); err != nil {
 		return err
 	}
 	return s.enqueue(ctx, item{subject: m.Subject, header: m.Header, data: m.Data,
 		size: len(m.Subject) + len(m.Header) + len(m.Data), done: done})
+}
+
+// checkFrame refuses what would break the protocol or could not be read back.
+func checkFrame(m Message) error {
+	if m.Subject == "" || len(m.Subject) > maxControlLine/2 || strings.ContainsFunc(m.Subject, func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r == 0x7f }) {
+		return fmt.Errorf("append: subject of %d bytes is empty, too long or has a character that is not allowed", len(m.Subject))
+	}
+	if len(m.Header) > 0 && (!bytes.HasPrefix(m.Header, []byte(headerLine)) || !bytes.HasSuffix(m.Header, []byte("\r\n\r\n"))) {
+		return errors.New("append: header is no header block")
+	}
+	return nil
 }
 
 func (s *Stream) checkSize(header, data []byte) error {
@@ -104,6 +116,7 @@ func (s *Stream) enqueue(ctx context.Context, it item) error {
 	if it.rec != nil && !it.rec.Minted {
 		var dup bool
 		if it.flight, dup = s.dedup.enter(it.key, s.log.opts.Now()); dup {
+			*it.pooled = it.header[:0]
 			it.subject, it.header, it.data = "", nil, nil
 			it.size = itemCost
 		}
@@ -515,7 +528,9 @@ func (s *Stream) advance(b *batch) {
 // complete calls the item's function.
 func (s *Stream) complete(it *item) {
 	if it.pooled != nil {
-		*it.pooled = it.header[:0]
+		if it.header != nil {
+			*it.pooled = it.header[:0]
+		}
 		headerBuffers.Put(it.pooled)
 	}
 	if it.receipt == nil {

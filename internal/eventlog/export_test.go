@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package eventlog
+
+import (
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+)
+
+// WithStatfs gives the options another view of the disk.
+func (o Options) WithStatfs(fn func(string) (free, total int64, err error)) Options {
+	o.statfs = fn
+	return o
+}
+
+// ConnectEvents returns a connection to the event plane, where nobody but the writers should publish.
+func (l *Log) ConnectEvents() (*nats.Conn, error) { return l.events.connect() }
+
+// LookAtDisk does what the watchdog does every second.
+func (l *Log) LookAtDisk() { l.disk.look() }
+
+// BreakWire ends the writer's connection.
+func (s *Stream) BreakWire() error { return s.wire.conn.Close() }
+
+// BlockDir returns the directory of a stream's blocks.
+func BlockDir(dataDir, stream string) string {
+	return filepath.Join(dataDir, "events", "jetstream", "$G", "streams", stream, "msgs")
+}
+
+// Pieces for tests of their own.
+var (
+	AppendPub     = appendPub
+	StripExpect   = stripExpect
+	AppendToken   = appendToken
+	ParseToken    = parseToken
+	MatchTopic    = matchTopic
+	MatchSubject  = matchSubject
+	DefReserve    = defaultReserve
+	SubjectLevels = subjectLevels
+)
+
+// SubjectOf returns the subject of an event on a bus that has room for limit subjects.
+func SubjectOf(bus string, limit int, recs ...*event.Record) []string {
+	s := newSubjects(bus)
+	s.limit = limit
+	var out []string
+	for _, r := range recs {
+		out = append(out, s.of(r))
+	}
+	return out
+}
+
+// SubjectMatches reports whether a subject passes the coarse test of a query.
+func SubjectMatches(bus, subject string, q Query) bool {
+	c := newSubjects(bus).query(q)
+	return c.match([]byte(subject))
+}
+
+// Dedup is the dedup index.
+type Dedup struct{ d *dedup }
+
+// NewDedup returns an empty index.
+func NewDedup(window time.Duration, limit int) Dedup { return Dedup{newDedup(window, limit)} }
+
+// Store stores an id unless it is known, and reports whether it was.
+func (x Dedup) Store(key event.Key, seq uint64, now time.Time) (dup bool) {
+	f, dup := x.d.enter(key, now)
+	if !dup {
+		x.d.settle(key, f, seq, nil, now)
+	}
+	return dup
+}
+
+// Len returns the number of ids.
+func (x Dedup) Len() int { return x.d.count }
+
+// Dir returns the data directory.
+func (l *Log) Dir() string { return l.opts.Dir }

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -295,12 +297,12 @@ func (c *caseRun) test(rule *Rule, index *Index, one *testCase) string {
 			return why
 		}
 	}
-	for name, want := range one.Outputs {
+	for _, name := range slices.Sorted(maps.Keys(one.Outputs)) {
 		target := rule.target(name)
 		if target == nil {
 			return fmt.Sprintf("the rule has no target %s", name)
 		}
-		if why := checkOutput(rule, target, ev, want); why != "" {
+		if why := checkOutput(rule, target, ev, one.Outputs[name]); why != "" {
 			return name + ": " + why
 		}
 	}

@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -90,8 +91,9 @@ func (p *ruleParser) complain(pointer, format string, args ...any) {
 
 // adopt takes over the complaints of err, which are about what stands at pointer.
 func (p *ruleParser) adopt(pointer string, err error) {
-	if f, ok := fault.At(pointer, err).(*fault.Error); ok {
-		p.details = append(p.details, f.Details...)
+	var f *fault.Error
+	if errors.As(fault.At(pointer, err), &f) {
+		p.details = append(p.details, f.Details[:min(len(f.Details), maxComplaints-min(len(p.details), maxComplaints))]...)
 	}
 }
 
@@ -263,13 +265,18 @@ func (p *ruleParser) targets(i int32, pointer string) []RuleTarget {
 		p.complain(pointer, "must be a list of {target, transform}, this is %s", k)
 		return nil
 	}
+	count := 0
+	p.doc.children(i, func(int, int32) { count++ })
+	switch {
+	case count == 0:
+		p.complain(pointer, "a rule has at least one target")
+	case count > MaxTargets:
+		p.complain(pointer, "there are %d targets; at most %d are allowed", count, MaxTargets)
+		return nil
+	}
 	var targets []RuleTarget
 	seen := map[string]bool{}
-	count := 0
 	p.doc.children(i, func(k int, j int32) {
-		if count = k + 1; count > MaxTargets {
-			return
-		}
 		at := pointer + pointerAt(k)
 		t := p.target(j, at)
 		if t.Target != "" && seen[t.Target] {
@@ -278,12 +285,6 @@ func (p *ruleParser) targets(i int32, pointer string) []RuleTarget {
 		seen[t.Target] = true
 		targets = append(targets, t)
 	})
-	if count == 0 {
-		p.complain(pointer, "a rule has at least one target")
-	}
-	if count > MaxTargets {
-		p.complain(pointer, "there are %d targets; at most %d are allowed", count, MaxTargets)
-	}
 	return targets
 }
 

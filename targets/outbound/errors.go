@@ -101,19 +101,29 @@ func describe(reason targets.Reason, err error) string {
 	case targets.ReasonInterrupted:
 		return "stopped"
 	}
+	var dns *net.DNSError
+	if errors.As(err, &dns) { // whose own words give the name server away
+		switch {
+		case dns.IsNotFound:
+			return "the name does not exist"
+		case dns.IsTimeout:
+			return "no name server answered in time"
+		}
+		return "the name cannot be resolved"
+	}
 	var ue *url.Error
 	if errors.As(err, &ue) {
 		err = ue.Err
 	}
+	text := err.Error()
 	var op *net.OpError
-	if errors.As(err, &op) && reason != targets.ReasonDNS {
-		err = op.Err // the addresses are in Result.Remote
+	if errors.As(err, &op) {
+		text = op.Err.Error()
+		if op.Op == "dial" && op.Addr != nil && reason == targets.ReasonConnect {
+			text = op.Addr.String() + ": " + text
+		}
 	}
-	var dns *net.DNSError
-	if errors.As(err, &dns) {
-		err = &net.DNSError{Err: dns.Err, Name: dns.Name} // without the name server
-	}
-	text := Sanitise([]byte(err.Error()))
+	text = Sanitise([]byte(text))
 	if len(text) > maxText {
 		text = strings.ToValidUTF8(text[:maxText], "")
 	}

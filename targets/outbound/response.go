@@ -68,13 +68,18 @@ func Sanitise(b []byte) string {
 			blank = true
 			continue
 		}
-		if s.Len()+1+utf8.RuneLen(r) > maxHead { // invalid bytes grow to three
+		blank = blank && s.Len() > 0
+		grows := utf8.RuneLen(r)
+		if blank {
+			grows++
+		}
+		if s.Len()+grows > maxHead { // an invalid byte grows to three
 			break
 		}
-		if blank && s.Len() > 0 {
+		if blank {
 			s.WriteByte(' ')
+			blank = false
 		}
-		blank = false
 		s.WriteRune(r)
 	}
 	return s.String()

@@ -58,9 +58,15 @@ func writeDeadLetters(out io.Writer, items []json.RawMessage, zone *time.Locatio
 	var rows [][]string
 	for _, raw := range items {
 		var d struct {
-			At                                          time.Time
-			Bus, Rule, Target, Reason, Detail, Position string
-			Status                                      int
+			Last     time.Time `json:"lastAttempt"`
+			Rule     string    `json:"rule"`
+			Target   string    `json:"target"`
+			Position string    `json:"position"`
+			EventID  string    `json:"eventId"`
+			Reason   string    `json:"reason"`
+			Detail   string    `json:"detail"`
+			Status   int       `json:"status"`
+			Attempts int       `json:"attempts"`
 		}
 		if err := json.Unmarshal(raw, &d); err != nil {
 			return err
@@ -72,8 +78,8 @@ func writeDeadLetters(out io.Writer, items []json.RawMessage, zone *time.Locatio
 		if d.Detail != "" {
 			why += ": " + d.Detail
 		}
-		rows = append(rows, []string{d.At.In(zone).Format("2006-01-02 15:04:05"), clean(d.Rule), clean(d.Target),
-			clean(d.Position), shorten(clean(why), 60)})
+		rows = append(rows, []string{d.Last.In(zone).Format("2006-01-02 15:04:05"), clean(d.Rule), clean(d.Target),
+			clean(orDefault(d.EventID, d.Position)), strconv.Itoa(d.Attempts), shorten(clean(why), 60)})
 	}
-	return writeTable(out, []string{"ENDED", "RULE", "TARGET", "EVENT", "WHY"}, rows)
+	return writeTable(out, []string{"LAST ATTEMPT", "RULE", "TARGET", "EVENT", "ATTEMPTS", "WHY"}, rows)
 }

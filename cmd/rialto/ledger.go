@@ -3,12 +3,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -24,7 +25,6 @@ made. Every line adds up; a difference is a bug of the bridge and ends the comma
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			query := url.Values{}
-			set(query, "bus", bus)
 			if err := w.query(query, c.now()); err != nil {
 				return err
 			}
@@ -32,19 +32,13 @@ made. Every line adds up; a difference is a bug of the bridge and ends the comma
 			if err != nil {
 				return err
 			}
-			a, err := cl.do(cmd.Context(), request{Method: "GET", Path: "/v1/ledger", Query: query})
-			if err != nil {
-				return err
+			buses := []string{bus}
+			if bus == "" {
+				if buses, err = cl.buses(cmd.Context()); err != nil {
+					return err
+				}
 			}
-			var account ledger
-			if err := json.Unmarshal(a.Body, &account); err != nil {
-				return fmt.Errorf("unreadable answer: %w", err)
-			}
-			err = c.print(json.RawMessage(a.Body), func(out io.Writer) error { return account.write(out, palette(c.colour)) })
-			if err == nil && account.differs() {
-				err = &codeError{exitFailed, errors.New("the ledger does not add up: please report this")}
-			}
-			return err
+			return c.ledger(cmd.Context(), cl, buses, query)
 		},
 	}
 	cmd.Flags().StringVar(&bus, "bus", "", "only this bus")
@@ -52,59 +46,91 @@ made. Every line adds up; a difference is a bug of the bridge and ends the comma
 	return cmd
 }
 
-// ledger is the account as the server keeps it.
-type ledger struct {
-	Buses []struct {
-		Bus    string `json:"bus"`
-		Events struct {
-			Accepted, Unmatched, Matched, Unrouted int64
-		} `json:"events"`
-		Deliveries []struct {
-			Rule, Target                                                  string
-			Owed, Delivered, Dead, Expired, Cancelled, Discarded, Pending int64
-		} `json:"deliveries"`
-		Difference int64 `json:"difference"`
-	} `json:"buses"`
-}
-
-func (l ledger) differs() bool {
-	for _, b := range l.Buses {
-		if b.Difference != 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func (l ledger) write(out io.Writer, paint palette) error {
-	n := func(v int64) string { return strconv.FormatInt(v, 10) }
-	for i, b := range l.Buses {
-		if i > 0 {
-			fmt.Fprintln(out)
-		}
-		verdict := paint.good("adds up")
-		if b.Difference != 0 {
-			verdict = paint.bad("differs by " + n(b.Difference))
-		}
-		e := b.Events
-		_, err := fmt.Fprintf(out, "%s  %d accepted = %d matched + %d unmatched + %d not routed yet: %s\n", paint.bold(clean(b.Bus)),
-			e.Accepted, e.Matched, e.Unmatched, e.Unrouted, verdict)
+func (c *cli) ledger(ctx context.Context, cl *client, buses []string, query url.Values) error {
+	var raw []json.RawMessage
+	var accounts []account
+	var differs []string
+	for _, bus := range buses {
+		query.Set("bus", bus)
+		answer, err := cl.do(ctx, request{Method: "GET", Path: "/v1/ledger", Query: query})
 		if err != nil {
 			return err
 		}
-		if len(b.Deliveries) == 0 {
+		var a account
+		if err := json.Unmarshal(answer.Body, &a); err != nil {
+			return fmt.Errorf("unreadable answer: %w", err)
+		}
+		raw, accounts = append(raw, answer.Body), append(accounts, a)
+		if !a.Balanced {
+			differs = append(differs, a.Bus)
+		}
+	}
+	err := c.printList(raw, func(out io.Writer) error { return writeLedger(out, accounts, palette(c.colour)) })
+	if err == nil && len(differs) > 0 {
+		err = fmt.Errorf("the ledger of %s does not add up: this is a bug, please report it", clean(strings.Join(differs, ", ")))
+	}
+	return err
+}
+
+// account is the ledger of one bus, as the server keeps it.
+type account struct {
+	Bus        string `json:"bus"`
+	Balanced   bool   `json:"balanced"`
+	Difference int64  `json:"difference"`
+	Events     struct {
+		Accepted     uint64 `json:"accepted"`
+		Matched      uint64 `json:"matched"`
+		Unmatched    uint64 `json:"unmatched"`
+		NotYetRouted uint64 `json:"notYetRouted"`
+		Lost         uint64 `json:"lost"`
+	} `json:"events"`
+	Deliveries []struct {
+		Rule      string `json:"rule"`
+		Target    string `json:"target"`
+		Owed      uint64 `json:"owed"`
+		Delivered uint64 `json:"delivered"`
+		Dead      uint64 `json:"dead"`
+		Expired   uint64 `json:"expired"`
+		Cancelled uint64 `json:"cancelled"`
+		Discarded uint64 `json:"discarded"`
+		Pending   uint64 `json:"pending"`
+		Live      uint64 `json:"live"`
+		Parked    uint64 `json:"parked"`
+	} `json:"deliveries"`
+}
+
+// writeLedger prints what was accepted and what became of it, bus by bus.
+func writeLedger(out io.Writer, accounts []account, paint palette) error {
+	n := func(v uint64) string { return strconv.FormatUint(v, 10) }
+	var b strings.Builder
+	for i, a := range accounts {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		verdict := paint.good("adds up")
+		if !a.Balanced {
+			verdict = paint.bad(fmt.Sprintf("differs by %d", a.Difference))
+		}
+		e := a.Events
+		fmt.Fprintf(&b, "%s: %d accepted = %d matched + %d unmatched + %d not routed yet", paint.bold(clean(a.Bus)), e.Accepted,
+			e.Matched, e.Unmatched, e.NotYetRouted)
+		if e.Lost > 0 {
+			fmt.Fprintf(&b, " + %s", paint.bad(n(e.Lost)+" lost with the disk"))
+		}
+		fmt.Fprintf(&b, ", %s\n", verdict)
+		if len(a.Deliveries) == 0 {
 			continue
 		}
 		var rows [][]string
-		for _, d := range b.Deliveries {
-			rows = append(rows, []string{clean(d.Rule), clean(d.Target), n(d.Owed), n(d.Delivered), n(d.Pending), n(d.Dead),
-				n(d.Expired + d.Cancelled + d.Discarded)})
+		for _, d := range a.Deliveries {
+			rows = append(rows, []string{clean(d.Rule), clean(d.Target), n(d.Owed), n(d.Delivered), n(d.Live), n(d.Parked),
+				n(d.Dead), n(d.Expired + d.Cancelled + d.Discarded)})
 		}
-		fmt.Fprintln(out)
-		headings := []string{"RULE", "TARGET", "OWED", "DELIVERED", "PENDING", "DEAD", "ENDED OTHERWISE"}
-		if err := writeTable(out, headings, rows); err != nil {
+		headings := []string{"RULE", "TARGET", "OWED", "DELIVERED", "UNDER WAY", "PARKED", "DEAD", "ENDED OTHERWISE"}
+		if err := writeTable(&b, headings, rows); err != nil {
 			return err
 		}
 	}
-	return nil
+	_, err := io.WriteString(out, b.String())
+	return err
 }

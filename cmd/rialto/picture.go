@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -23,11 +24,13 @@ type eventStory struct {
 		QoS    int    `json:"qos"`
 	} `json:"origin"`
 	Others  []string `json:"others"`
+	State   string   `json:"state"` // in lists, where there is no journey
 	Journey struct {
 		State      string          `json:"state"`
 		RoutedAt   *time.Time      `json:"routedAt"`
 		Ruleset    uint64          `json:"ruleset"`
 		Rules      []ruleVerdict   `json:"rules"`
+		RulesMore  int             `json:"rulesMore"`
 		Deliveries []deliveryStory `json:"deliveries"`
 	} `json:"journey"`
 }
@@ -46,29 +49,29 @@ type explanation struct {
 
 // clause is one condition of a pattern and what the event had to say to it.
 type clause struct {
-	Pointer  string          `json:"pointer"`
-	Path     string          `json:"path"`
-	Expected json.RawMessage `json:"expected"`
-	Actual   json.RawMessage `json:"actual"`
-	Verdict  json.RawMessage `json:"verdict"`
+	Pointer  string `json:"pointer"`
+	Path     string `json:"path"`
+	Expected string `json:"expected"`
+	Actual   string `json:"actual"`
+	Verdict  string `json:"verdict"` // matched, failed, unneeded
+	Hint     string `json:"hint"`
 }
 
 type deliveryStory struct {
-	Rule     string         `json:"rule"`
-	Target   string         `json:"target"`
-	State    string         `json:"state"`
-	Due      *time.Time     `json:"due"`
-	Attempts []attemptStory `json:"attempts"`
-	Dead     *struct {
-		Reason string `json:"reason"`
-		Detail string `json:"detail"`
-	} `json:"deadLetter"`
+	Rule       string         `json:"rule"`
+	Target     string         `json:"target"`
+	State      string         `json:"state"` // live, parked, delivered, dead, cancelled
+	Reason     string         `json:"reason"`
+	Due        *time.Time     `json:"due"`
+	Attempts   []attemptStory `json:"attempts"`
+	DeadLetter string         `json:"deadLetter"`
 }
 
 type attemptStory struct {
 	N          int       `json:"n"`
 	At         time.Time `json:"at"`
 	DurationMS float64   `json:"durationMs"`
+	OK         bool      `json:"ok"`
 	Status     int       `json:"status"`
 	Reason     string    `json:"reason"`
 	Detail     string    `json:"detail"`
@@ -125,7 +128,7 @@ func (p *picture) head(s eventStory) {
 	case len(e.Data) > 0:
 		field("data", string(e.Data))
 	case e.Base64 != "":
-		field("data", fmt.Sprintf("%s, %d bytes", orDefault(e.DataContentType, "binary"), len(e.Base64)*3/4))
+		field("data", fmt.Sprintf("%s, %s", orDefault(e.DataContentType, "bytes"), count(base64.StdEncoding.DecodedLen(len(e.Base64))-strings.Count(e.Base64, "="), "byte")))
 	}
 	field("day", p.day.Format("Monday 2 January 2006, MST"))
 	for _, other := range s.Others {
@@ -168,9 +171,9 @@ func (p *picture) routing(s eventStory) {
 	case len(j.Rules) == 0:
 		p.line(stamp, p.paint.good("●")+" routed")
 	case matched == 0:
-		p.line(stamp, p.paint.dim("○")+fmt.Sprintf(" none of %s matched", count(len(j.Rules), "rule")))
+		p.line(stamp, p.paint.dim("○")+fmt.Sprintf(" none of %s matched", count(len(j.Rules)+j.RulesMore, "rule")))
 	default:
-		p.line(stamp, p.paint.good("●")+fmt.Sprintf(" %d of %s matched", matched, count(len(j.Rules), "rule")))
+		p.line(stamp, p.paint.good("●")+fmt.Sprintf(" %d of %s matched", matched, count(len(j.Rules)+j.RulesMore, "rule")))
 	}
 }
 
@@ -207,13 +210,15 @@ func (p *picture) verdicts(s eventStory, now time.Time) {
 		return 1
 	})
 	matched := slices.IndexFunc(branches, func(b branch) bool { return !b.verdict.Matched })
-	more := 0
+	more := s.Journey.RulesMore
 	if matched >= 0 && len(branches) > matched+mostStrangers {
-		more = len(branches) - matched - mostStrangers
+		more += len(branches) - matched - mostStrangers
 		branches = branches[:matched+mostStrangers]
 	}
+	apart := true // one-liners stand close together
 	for i, b := range branches {
-		p.rule(b, i == len(branches)-1 && more == 0, now)
+		p.rule(b, apart || b.says(), i == len(branches)-1 && more == 0, now)
+		apart = b.says()
 	}
 	if more > 0 {
 		p.line("", "│")
@@ -221,13 +226,21 @@ func (p *picture) verdicts(s eventStory, now time.Time) {
 	}
 }
 
-func (p *picture) rule(b branch, last bool, now time.Time) {
+// says reports whether there is more to tell of a branch than its verdict.
+func (b branch) says() bool {
+	return b.verdict.Matched || b.verdict.Explanation != nil && (b.verdict.Explanation.Note != "" ||
+		slices.ContainsFunc(b.verdict.Explanation.Clauses, func(c clause) bool { return c.Verdict == "failed" }))
+}
+
+func (p *picture) rule(b branch, apart, last bool, now time.Time) {
 	fork, stem := "├─ ", "│  "
 	if last {
 		fork, stem = "└─ ", "   "
 	}
 	v := b.verdict
-	p.line("", "│")
+	if apart {
+		p.line("", "│")
+	}
 	if !v.Matched {
 		p.entry("", fork, p.paint.dim(clean(v.Rule)), clean(v.Rule), "no match", p.paint.dim)
 		p.why(stem, v.Explanation)
@@ -248,14 +261,13 @@ func (p *picture) why(stem string, e *explanation) {
 		return
 	}
 	for _, c := range e.Clauses {
-		if c.holds() {
+		if c.Verdict != "failed" {
 			continue
 		}
-		actual := "is absent"
-		if text := plainJSON(c.Actual); text != "" {
-			actual = "is " + shorten(text, 60)
+		text := fmt.Sprintf("%s: %s; wanted %s", orDefault(c.Path, c.Pointer), shorten(c.Actual, 100), shorten(c.Expected, 160))
+		if c.Hint != "" {
+			text += " (" + c.Hint + ")"
 		}
-		text := orDefault(c.Path, c.Pointer) + " " + actual + ", wanted " + plainJSON(c.Expected)
 		p.note(stem, text)
 	}
 	if e.Note != "" {
@@ -291,36 +303,34 @@ func (p *picture) delivery(stem string, d deliveryStory, last bool, now time.Tim
 		}
 	case "live":
 		state, colour = "▸ under way", p.paint.wait
+	case "cancelled":
+		state = "– cancelled"
 	}
 	p.line("", stem+"│")
 	p.entry("", fork, clean(d.Target), clean(d.Target), state, colour)
 	for _, a := range d.Attempts {
 		p.attempt(deeper, a)
 	}
-	if d.Dead != nil {
-		text := d.Dead.Reason
-		if d.Dead.Detail != "" {
-			text += ": " + d.Dead.Detail
-		}
-		p.note(deeper, text)
+	switch {
+	case d.DeadLetter != "":
+		p.note(deeper, "kept as "+d.DeadLetter)
+	case d.Reason != "" && len(d.Attempts) == 0:
+		p.note(deeper, strings.ReplaceAll(d.Reason, "_", " "))
 	}
 }
 
 func (p *picture) attempt(stem string, a attemptStory) {
-	outcome, colour := "", p.paint.good
-	if a.Status != 0 {
-		outcome = fmt.Sprintf("%d %s", a.Status, http.StatusText(a.Status))
+	outcome, colour := strings.ReplaceAll(a.Reason, "_", " "), p.paint.bad
+	if a.OK {
+		outcome, colour = "accepted", p.paint.good
 	}
-	if a.Reason != "" {
-		colour = p.paint.bad
-		if a.Status == 0 {
-			outcome = strings.ReplaceAll(a.Reason, "_", " ")
-		}
+	if a.Status != 0 {
+		outcome = strings.TrimSpace(fmt.Sprintf("%d %s", a.Status, http.StatusText(a.Status)))
 	}
 	text := fmt.Sprintf("%-3s ", fmt.Sprintf("#%d", a.N))
-	p.line(p.stamp(a.At), stem+p.paint.dim(text)+colour(clean(orDefault(strings.TrimSpace(outcome), "no answer")))+
+	p.line(p.stamp(a.At), stem+p.paint.dim(text)+colour(clean(orDefault(outcome, "no answer")))+
 		p.paint.dim(" in "+milliseconds(a.DurationMS)))
-	if a.Reason != "" && a.Detail != "" {
+	if !a.OK && a.Detail != "" {
 		p.note(stem+"  ", a.Detail)
 	}
 }
@@ -346,24 +356,6 @@ func (p *picture) stamp(t time.Time) string {
 		return t.Format("02 Jan 15:04")
 	}
 	return t.Format("15:04:05.000")
-}
-
-// holds reports whether the event satisfied the clause.
-func (c clause) holds() bool {
-	switch strings.Trim(string(c.Verdict), `"`) {
-	case "true", "match", "matched", "holds", "ok":
-		return true
-	}
-	return false
-}
-
-// plainJSON is a JSON value on one line; a JSON string that is itself a sentence is shown without its quotes.
-func plainJSON(raw json.RawMessage) string {
-	text := strings.TrimSpace(string(raw))
-	if text == "null" {
-		return ""
-	}
-	return clean(text)
 }
 
 func milliseconds(ms float64) string {

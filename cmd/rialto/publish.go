@@ -22,8 +22,9 @@ import (
 	"github.com/cloudevents/sdk-go/v2/binding"
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
+
+	"github.com/rialto-bridge/rialto/internal/event"
 )
 
 const (
@@ -177,7 +178,7 @@ func (c *cli) template(p publication) (cloudevents.Event, error) {
 			return e, usagef("--data: %w", err)
 		}
 		// Embedded in JSON, text stays readable.
-		e.DataBase64 = !utf8.Valid(data) || isJSON(media) && !json.Valid(data)
+		e.DataBase64 = !utf8.Valid(data) || event.IsJSON(media) && !json.Valid(data)
 	}
 	if err := e.Validate(); err != nil {
 		return e, usagef("%s", strings.TrimSpace(err.Error()))
@@ -221,17 +222,11 @@ func looksLike(data []byte) string {
 	return "application/octet-stream"
 }
 
-func isJSON(media string) bool {
-	media, _, _ = strings.Cut(strings.ToLower(media), ";")
-	media = strings.TrimSpace(media)
-	return strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json")
-}
-
 // number is the id of the n-th event.
 func (p publication) number(n int) string {
 	switch {
 	case p.id == "":
-		return uuid.Must(uuid.NewV7()).String()
+		return event.NewID()
 	case p.count == 1:
 		return p.id
 	}

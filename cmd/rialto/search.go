@@ -49,7 +49,7 @@ func newSearch(c *cli) *cobra.Command {
 	f.StringVar(&eventType, "type", "", "only events of this type")
 	f.StringVar(&source, "source", "", "only events of this source")
 	f.StringVar(&subject, "subject", "", "only events about this subject")
-	f.StringVar(&status, "status", "", "only events that are matched, unmatched, pending, delivered, parked or dead")
+	f.StringVar(&status, "status", "", "only events that are pending, unmatched, delivered, dead or cancelled")
 	w.flags(f, 50)
 	return cmd
 }
@@ -67,7 +67,7 @@ func writeEvents(out io.Writer, items []json.RawMessage, zone *time.Location) er
 			return err
 		}
 		rows = append(rows, []string{s.Received.In(zone).Format("2006-01-02 15:04:05.000"), clean(e.Type),
-			orDefault(clean(e.Subject), "-"), orDefault(clean(s.Journey.State), "-"), clean(s.Position), clean(e.ID)})
+			orDefault(clean(e.Subject), "-"), orDefault(clean(orDefault(s.State, s.Journey.State)), "-"), clean(s.Position), clean(e.ID)})
 	}
 	return writeTable(out, []string{"RECEIVED", "TYPE", "SUBJECT", "STATE", "POSITION", "ID"}, rows)
 }

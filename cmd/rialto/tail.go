@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,6 +55,9 @@ was, so that no event is left out. A type may end in * to stand for all that sta
 	return cmd
 }
 
+// errEnough ends a tail that has seen what it was asked for.
+var errEnough = errors.New("enough events seen")
+
 // streamed is one event of the stream.
 type streamed struct {
 	Bus      string          `json:"bus"`
@@ -70,9 +74,7 @@ func (c *cli) tail(ctx context.Context, cl *client, t tailing) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	seen, enough := 0, false
+	seen := 0
 	show := func(m streamed, e eventHead) error {
 		if !t.wants(e.Type) {
 			return nil
@@ -81,8 +83,7 @@ func (c *cli) tail(ctx context.Context, cl *client, t tailing) error {
 			return err
 		}
 		if seen++; t.count > 0 && seen >= t.count {
-			enough = true
-			cancel()
+			return errEnough
 		}
 		return nil
 	}
@@ -91,7 +92,7 @@ func (c *cli) tail(ctx context.Context, cl *client, t tailing) error {
 	for {
 		progress, err := cl.follow(ctx, t, &last, show)
 		opened = opened || progress
-		if enough || ctx.Err() != nil {
+		if errors.Is(err, errEnough) || ctx.Err() != nil {
 			return nil
 		}
 		// Who was never let in is told so; who was, is patient.
@@ -175,7 +176,7 @@ func (e eventHead) data() string {
 	case len(e.Data) > 0:
 		return clean(string(e.Data))
 	case e.Base64 != "":
-		return fmt.Sprintf("(%d bytes)", len(e.Base64)/4*3)
+		return fmt.Sprintf("(%s)", count(base64.StdEncoding.DecodedLen(len(e.Base64))-strings.Count(e.Base64, "="), "byte"))
 	}
 	return ""
 }

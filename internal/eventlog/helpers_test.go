@@ -6,9 +6,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
 	"github.com/rialto-bridge/rialto/internal/event"
@@ -138,4 +140,14 @@ func appendRaw(tb testing.TB, s *eventlog.Stream, n, size int) []eventlog.Result
 		out = append(out, <-got)
 	}
 	return out
+}
+
+var kvConfig = &nats.KeyValueConfig{Bucket: "definitions"}
+
+// heap returns the bytes that are in use after a collection.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	defaultURL     = "http://127.0.0.1:8080"
-	defaultKeyFile = "rialto-data/admin.key"
+	defaultURL  = "http://127.0.0.1:8080"
+	defaultData = "rialto-data" // of a server; its key is in admin.key there
 
 	requestTimeout = 30 * time.Second
 	maxAnswer      = 64 << 20 // bytes of an answer that we hold in memory
@@ -68,7 +68,7 @@ func (c *cli) client() (*client, error) {
 	key := c.key
 	if key == "" && onThisMachine(base.Hostname()) {
 		// The file's key rules the server whose data lies beside us. It is never sent to another machine.
-		b, err := os.ReadFile(filepath.FromSlash(defaultKeyFile))
+		b, err := os.ReadFile(filepath.Join(orDefault(c.getenv("RIALTO_DATA"), defaultData), "admin.key"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("read the key: %w", err)
 		}

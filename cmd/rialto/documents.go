@@ -204,13 +204,18 @@ func splitYAML(text []byte) [][]byte {
 }
 
 func parseDocument(raw json.RawMessage) (document, error) {
-	var head struct {
-		Kind string `json:"kind"`
-		Name string `json:"name"`
-		Bus  string `json:"bus"`
-	}
-	if err := json.Unmarshal(raw, &head); err != nil {
+	// Read by hand, because encoding/json would also take "Name" for name.
+	fields, _, err := objectFields(raw)
+	if err != nil {
 		return document{}, errors.New("a definition is an object with kind and name")
+	}
+	var head struct{ Kind, Name, Bus string }
+	for key, field := range map[string]*string{"kind": &head.Kind, "name": &head.Name, "bus": &head.Bus} {
+		if value, ok := fields[key]; ok {
+			if err := json.Unmarshal(value, field); err != nil {
+				return document{}, fmt.Errorf("%s is not a text; write it in quotes", key)
+			}
+		}
 	}
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == head.Kind })
 	if i < 0 {

@@ -64,7 +64,7 @@ Exit codes:   0 ok, 1 failed or different, 2 usage, 3 not found, 4 not allowed, 
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
 	flags := root.PersistentFlags()
 	flags.StringVar(&c.url, "url", "", "address of the server (RIALTO_URL; default "+defaultURL+")")
-	flags.StringVar(&c.key, "key", "", "bearer key (RIALTO_KEY; default: "+defaultKeyFile+" for a server on this machine)")
+	flags.StringVar(&c.key, "key", "", "bearer key (RIALTO_KEY; default, for a server on this machine: admin.key in RIALTO_DATA or ./"+defaultData+")")
 	flags.StringVarP(&c.output, "output", "o", "table", "how to print: table, json, jsonl or yaml")
 
 	root.AddGroup(&cobra.Group{ID: "server", Title: "The bridge:"}, &cobra.Group{ID: "definitions", Title: "Definitions:"},

@@ -15,6 +15,9 @@ import (
 // at is the time of day in tests.
 var at = time.Date(2026, 11, 29, 20, 15, 0, 0, time.UTC)
 
+// keyFile is where the key of a server is that was started here.
+const keyFile = "rialto-data/admin.key"
+
 // result is what one command line did.
 type result struct {
 	code     int
@@ -166,10 +169,12 @@ func TestKey(t *testing.T) {
 		{"none", nil, "", nil, ""},
 		{"file", nil, "from-file\n", nil, "Bearer from-file"},
 		{"variable over file", map[string]string{"RIALTO_KEY": "from-env"}, "from-file", nil, "Bearer from-env"},
+		{"other data directory", map[string]string{"RIALTO_DATA": "elsewhere"}, "from-file", nil, "Bearer from-elsewhere"},
 		{"flag over all", map[string]string{"RIALTO_KEY": "from-env"}, "from-file", []string{"--key", "from-flag"}, "Bearer from-flag"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			writeFile(t, defaultKeyFile, c.file)
+			writeFile(t, keyFile, c.file)
+			writeFile(t, "elsewhere/admin.key", "from-elsewhere\n")
 			got := rialtoIn(t, c.env, "", append([]string{"get", "targets", "--url", s.URL}, c.args...)...)
 			if got.code != exitOK || key != c.want {
 				t.Errorf("exit %d %s, key %q; want %q", got.code, got.err, key, c.want)
@@ -181,7 +186,7 @@ func TestKey(t *testing.T) {
 // The key of the server beside us goes to no other machine.
 func TestKeyFileStaysHere(t *testing.T) {
 	t.Chdir(t.TempDir())
-	writeFile(t, defaultKeyFile, "from-file")
+	writeFile(t, keyFile, "from-file")
 	for address, want := range map[string]string{
 		"http://127.0.0.1:8080":      "from-file",
 		"https://localhost":          "from-file",
@@ -190,7 +195,7 @@ func TestKeyFileStaysHere(t *testing.T) {
 		"http://127.0.0.1.evil.test": "",
 		"http://10.0.0.1:8080":       "",
 	} {
-		c := &cli{url: address}
+		c := &cli{url: address, getenv: func(string) string { return "" }}
 		cl, err := c.client()
 		if err != nil || cl.key != want {
 			t.Errorf("client(%s) has key %q, %v; want %q", address, cl.key, err, want)

@@ -103,12 +103,13 @@ func (c *conn) read() (clean bool) {
 	}
 }
 
-// ready waits until another packet may be taken: the window of unacknowledged messages has room, and the client takes
-// what it is sent. It then sets the time by which the packet has to be there.
+// ready waits until another packet may be taken: the window of unacknowledged messages has room, and the answers do not
+// pile up. Deliveries stop at MaxOutbound, so only answers can reach twice that: a client that reads nothing but
+// acknowledges messages is still listened to. ready then sets the time by which the packet has to be there.
 func (c *conn) ready(limit int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.why == nil && !c.out.broken && (c.uplink.full(&c.g.limits) || c.out.size > c.g.limits.MaxOutbound) {
+	for c.why == nil && !c.out.broken && (c.uplink.full(&c.g.limits) || c.out.size > 2*c.g.limits.MaxOutbound) {
 		c.wait()
 	}
 	if c.why != nil || c.out.broken {

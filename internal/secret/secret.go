@@ -28,17 +28,23 @@ const Redacted = "[redacted]"
 // MaxSize is the longest secret in bytes, whatever it comes from.
 const MaxSize = 64 << 10
 
-// Value is a secret in memory. Only Reveal returns it.
-type Value struct{ s string }
+// Value is a secret in memory. Only Reveal returns it. It stands behind a pointer, because fmt prints the unexported
+// fields of whatever holds a Value without asking it.
+type Value struct{ text *string }
 
 // NewValue returns s as a secret.
-func NewValue(s string) Value { return Value{s} }
+func NewValue(s string) Value { return Value{&s} }
 
-// Reveal returns the secret itself.
-func (v Value) Reveal() string { return v.s }
+// Reveal returns the secret itself; "" for the zero Value.
+func (v Value) Reveal() string {
+	if v.text == nil {
+		return ""
+	}
+	return *v.text
+}
 
 // IsZero reports whether there is no secret.
-func (v Value) IsZero() bool { return v.s == "" }
+func (v Value) IsZero() bool { return v.Reveal() == "" }
 
 // String returns Redacted.
 func (Value) String() string { return Redacted }

@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,15 +55,14 @@ func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
 }
 
 // post makes one attempt.
-func post(t *testing.T, ctx context.Context, c *http.Client, url string) (targets.Result, *targets.Error) {
+func post(t *testing.T, ctx context.Context, c *http.Client, rawURL string) (targets.Result, *targets.Error) {
 	t.Helper()
-	body := "hello"
-	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+	u, err := url.Parse(rawURL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header["Idempotency-Key"] = nil
-	res, err := outbound.Exchange(ctx, c, req, time.Now)
+	m := outbound.Message{Method: http.MethodPost, URL: u, Header: http.Header{}, Body: []byte("hello")}
+	res, err := outbound.Exchange(ctx, c, m, time.Now)
 	if err == nil {
 		return res, nil
 	}

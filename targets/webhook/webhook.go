@@ -12,11 +12,9 @@
 package webhook
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -34,7 +32,7 @@ import (
 // changed in its file is taken up without a restart.
 const refresh = time.Minute
 
-const structuredType = "application/cloudevents+json; charset=utf-8"
+var structuredType = []string{"application/cloudevents+json; charset=utf-8"}
 
 // Kind returns the kind. checkURL says, when a definition is written, why a URL cannot be a target; it is the egress
 // guard's CheckURL.
@@ -91,41 +89,29 @@ func (w *webhook) Deliver(ctx context.Context, d targets.Delivery) (targets.Resu
 	if err != nil {
 		return targets.Result{}, &targets.Error{Reason: targets.ReasonInternal, Err: err}
 	}
-	return outbound.Exchange(ctx, w.env.HTTP, w.request(d, creds, now), w.env.Now)
+	return outbound.Exchange(ctx, w.env.HTTP, w.message(d, creds, now), w.env.Now)
 }
 
-func (w *webhook) request(d targets.Delivery, creds *credentials, now time.Time) *http.Request {
-	h := make(http.Header, 16)
+func (w *webhook) message(d targets.Delivery, creds *credentials, now time.Time) outbound.Message {
+	m := outbound.Message{Method: http.MethodPost, URL: w.url, Header: make(http.Header, 16)}
 	for name, values := range creds.headers {
-		h[name] = values
+		m.Header[name] = values
 	}
-	var body []byte
 	if w.structured {
-		body = event.AppendJSON(nil, d.Event)
-		h["Content-Type"] = []string{structuredType}
+		m.Body = event.AppendJSON(nil, d.Event)
+		m.Header["Content-Type"] = structuredType
 	} else {
-		body = event.ToHTTPBinary(h, d.Event)
+		m.Body = event.ToHTTPBinary(m.Header, d.Event)
 	}
 	ts := now.Unix()
-	h["User-Agent"] = []string{outbound.UserAgent}
-	h["Webhook-Id"] = []string{d.ID}
-	h["Webhook-Timestamp"] = []string{strconv.FormatInt(ts, 10)}
+	values := [3]string{d.ID, strconv.FormatInt(ts, 10)}
+	m.Header["Webhook-Id"] = values[0:1:1]
+	m.Header["Webhook-Timestamp"] = values[1:2:2]
 	if creds.signer != nil {
-		h["Webhook-Signature"] = []string{creds.signer.Sign(d.ID, ts, body)}
+		values[2] = creds.signer.Sign(d.ID, ts, m.Body)
+		m.Header["Webhook-Signature"] = values[2:3:3]
 	}
-	// Not sent, but it tells net/http that the request may go out once more when a kept connection was closed: the
-	// receiver knows a repeat by its webhook-id.
-	h["Idempotency-Key"] = nil
-	req := &http.Request{
-		Method: http.MethodPost, URL: w.url, Host: w.url.Host, Header: h,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		ContentLength: int64(len(body)), Body: http.NoBody,
-	}
-	if len(body) > 0 {
-		req.Body = io.NopCloser(bytes.NewReader(body))
-		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	}
-	return req
+	return m
 }
 
 // credentials returns the resolved secrets. While a reference cannot be resolved, what it resolved to before is used; if

@@ -204,7 +204,7 @@ func (b *Bridge) SetBus(ctx context.Context, doc *BusDoc) error {
 	b.mu.RUnlock()
 	if ok {
 		p.doc.Store(doc)
-		p.log.SetDedupWindow(doc.DedupWindow)
+		p.log.SetDedupWindow(doc.window())
 		return nil
 	}
 	p, err := b.openPath(ctx, doc)

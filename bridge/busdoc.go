@@ -3,11 +3,12 @@
 package bridge
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,14 @@ type BusDoc struct {
 	MaxBytes     int64         // retention by size; 0 = the bus's share of the store
 	DedupWindow  time.Duration // 0-24 h, default 2 min; 0 switches dedup off
 	SchemaPolicy string        // "off"
+}
+
+// window is the dedup window in the words of the log, where 0 is its default and less is none.
+func (d *BusDoc) window() time.Duration {
+	if d.DedupWindow == 0 {
+		return -1
+	}
+	return d.DedupWindow
 }
 
 // Defaults of a bus, and its limits.
@@ -45,66 +54,94 @@ func CheckName(s string) string {
 	return ""
 }
 
-// ParseBus reads a Bus document and refuses what it does not know. The error is a *fault.Error with JSON pointers.
+// ParseBus reads a Bus document and refuses what it does not know. Server-owned fields (revision, createdAt, updatedAt,
+// status) are ignored. The error is a *fault.Error with JSON pointers that holds every complaint.
 func ParseBus(doc []byte) (*BusDoc, error) {
-	var in struct {
-		Kind        string            `json:"kind"`
-		Name        string            `json:"name"`
-		Description string            `json:"description"`
-		Labels      map[string]string `json:"labels"`
-		Retention   *struct {
-			MaxAge   *string         `json:"maxAge"`
-			MaxBytes json.RawMessage `json:"maxBytes"`
-		} `json:"retention"`
-		DedupWindow  *string `json:"dedupWindow"`
-		SchemaPolicy *string `json:"schemaPolicy"`
-	}
-	dec := json.NewDecoder(bytes.NewReader(doc))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&in); err != nil {
-		return nil, decodeFault(err)
-	}
-	out := &BusDoc{Name: in.Name, Description: in.Description, Labels: in.Labels, MaxAge: defaultMaxAge,
-		DedupWindow: defaultDedupWindow, SchemaPolicy: "off"}
+	out := &BusDoc{MaxAge: defaultMaxAge, DedupWindow: defaultDedupWindow, SchemaPolicy: "off"}
 	var bad []fault.Detail
-	complain := func(pointer, format string, args ...any) {
-		bad = append(bad, fault.Detail{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
-	}
-	if in.Kind != "" && in.Kind != "Bus" {
-		complain("/kind", "must be Bus")
-	}
-	if why := CheckName(in.Name); why != "" {
-		complain("/name", "%s", why)
-	}
-	duration := func(pointer string, s *string, lo, hi time.Duration, to *time.Duration) {
-		if s == nil {
-			return
-		}
-		d, err := time.ParseDuration(*s)
-		if err != nil || d < lo || d > hi {
-			complain(pointer, "must be a duration such as 168h, from %v to %v", lo, hi)
-			return
-		}
-		*to = d
-	}
-	if r := in.Retention; r != nil {
-		duration("/retention/maxAge", r.MaxAge, time.Minute, 10*365*24*time.Hour, &out.MaxAge)
-		if len(r.MaxBytes) > 0 && string(r.MaxBytes) != "null" {
-			n, err := parseBytes(r.MaxBytes)
-			if err != nil || n < minMaxBytes {
-				complain("/retention/maxBytes", "must be a size such as 20GiB, at least 64MiB")
+	fields(&bad, "", doc, map[string]func(pointer string, v json.RawMessage){
+		"kind": func(at string, v json.RawMessage) {
+			var kind string
+			if read(&bad, at, v, &kind, "a string") && kind != "Bus" {
+				complain(&bad, at, "must be Bus")
 			}
-			out.MaxBytes = n
-		}
-	}
-	duration("/dedupWindow", in.DedupWindow, 0, maxDedupWindow, &out.DedupWindow)
-	if in.SchemaPolicy != nil && *in.SchemaPolicy != "off" {
-		complain("/schemaPolicy", `must be "off": this version has no schema registry`)
+		},
+		"name":        func(at string, v json.RawMessage) { read(&bad, at, v, &out.Name, "a string") },
+		"description": func(at string, v json.RawMessage) { read(&bad, at, v, &out.Description, "a string") },
+		"labels":      func(at string, v json.RawMessage) { read(&bad, at, v, &out.Labels, "an object of strings") },
+		"retention": func(at string, v json.RawMessage) {
+			fields(&bad, at, v, map[string]func(string, json.RawMessage){
+				"maxAge": func(at string, v json.RawMessage) {
+					duration(&bad, at, v, time.Minute, 10*365*24*time.Hour, &out.MaxAge)
+				},
+				"maxBytes": func(at string, v json.RawMessage) {
+					n, err := parseBytes(v)
+					if err != nil || n < minMaxBytes {
+						complain(&bad, at, "must be a size such as 20GiB, at least 64MiB")
+					}
+					out.MaxBytes = n
+				},
+			})
+		},
+		"dedupWindow": func(at string, v json.RawMessage) { duration(&bad, at, v, 0, maxDedupWindow, &out.DedupWindow) },
+		"schemaPolicy": func(at string, v json.RawMessage) {
+			if read(&bad, at, v, &out.SchemaPolicy, "a string") && out.SchemaPolicy != "off" {
+				complain(&bad, at, `must be "off": this version has no schema registry`)
+			}
+		},
+		"revision": nil, "createdAt": nil, "updatedAt": nil, "status": nil,
+	})
+	if why := CheckName(out.Name); why != "" && len(bad) == 0 {
+		complain(&bad, "/name", why)
 	}
 	if err := fault.Collect(bad); err != nil {
 		return nil, err
 	}
 	return out, nil
+}
+
+func complain(bad *[]fault.Detail, pointer, detail string) {
+	*bad = append(*bad, fault.Detail{Pointer: pointer, Detail: detail})
+}
+
+// fields calls the function of each member of an object, and complains about members that have none. A nil function
+// ignores its member.
+func fields(bad *[]fault.Detail, pointer string, raw json.RawMessage, known map[string]func(string, json.RawMessage)) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &members); err != nil || members == nil {
+		complain(bad, pointer, "must be a JSON object")
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		fn, ok := known[name]
+		switch {
+		case !ok:
+			complain(bad, pointer+fault.Pointer(name), "unknown field")
+		case fn != nil:
+			fn(pointer+fault.Pointer(name), members[name])
+		}
+	}
+}
+
+func read(bad *[]fault.Detail, pointer string, raw json.RawMessage, to any, what string) bool {
+	if err := json.Unmarshal(raw, to); err != nil || string(raw) == "null" {
+		complain(bad, pointer, "must be "+what)
+		return false
+	}
+	return true
+}
+
+func duration(bad *[]fault.Detail, pointer string, raw json.RawMessage, lo, hi time.Duration, to *time.Duration) {
+	var s string
+	if !read(bad, pointer, raw, &s, "a string such as 168h") {
+		return
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < lo || d > hi {
+		complain(bad, pointer, fmt.Sprintf("must be a duration such as 168h, from %v to %v", lo, hi))
+		return
+	}
+	*to = d
 }
 
 var byteUnits = []struct {
@@ -131,18 +168,4 @@ func parseBytes(raw json.RawMessage) (int64, error) {
 		}
 	}
 	return 0, errors.New("not a size")
-}
-
-// decodeFault turns an error of encoding/json into one with a pointer.
-func decodeFault(err error) error {
-	var typ *json.UnmarshalTypeError
-	if errors.As(err, &typ) {
-		return fault.Invalidf("/"+strings.ReplaceAll(typ.Field, ".", "/"), "must be %s, not %s", typ.Type, typ.Value)
-	}
-	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		if name, uerr := strconv.Unquote(field); uerr == nil {
-			return fault.Invalidf(fault.Pointer(name), "unknown field")
-		}
-	}
-	return fault.Invalidf("", "is not a JSON object")
 }

@@ -45,7 +45,7 @@ type ruleset struct {
 
 // openPath opens the streams of a bus and lets the views catch up with JOURNEY. Nothing runs yet but the recorder.
 func (b *Bridge) openPath(ctx context.Context, doc *BusDoc) (*path, error) {
-	log, err := b.o.Log.Bus(ctx, eventlog.BusConfig{Name: doc.Name, DedupWindow: doc.DedupWindow})
+	log, err := b.o.Log.Bus(ctx, eventlog.BusConfig{Name: doc.Name, DedupWindow: doc.window()})
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/rialto-bridge/rialto/bridge"
+	"github.com/rialto-bridge/rialto/internal/fault"
+)
+
+func TestParseBus(t *testing.T) {
+	doc, err := bridge.ParseBus([]byte(`{"kind":"Bus","name":"devices","labels":{"a":"b"},"description":"boxes",
+		"retention":{"maxAge":"24h","maxBytes":"20GiB"},"dedupWindow":"0s","schemaPolicy":"off"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if doc.Name != "devices" || doc.MaxAge != 24*time.Hour || doc.MaxBytes != 20<<30 || doc.DedupWindow != 0 || doc.Labels["a"] != "b" {
+		t.Errorf("%+v", doc)
+	}
+	if doc, err = bridge.ParseBus([]byte(`{"name":"x","retention":{"maxBytes":67108864}}`)); err != nil || doc.MaxBytes != 64<<20 ||
+		doc.MaxAge != 168*time.Hour || doc.DedupWindow != 2*time.Minute {
+		t.Errorf("defaults: %+v, %v", doc, err)
+	}
+}
+
+func TestParseBusNamesTheField(t *testing.T) {
+	for _, c := range []struct{ doc, pointer string }{
+		{`{"name":"Upper"}`, "/name"},
+		{`{"name":"-a"}`, "/name"},
+		{`{}`, "/name"},
+		{`{"name":"a","kind":"Rule"}`, "/kind"},
+		{`{"name":"a","retention":{"maxAge":"1s"}}`, "/retention/maxAge"},
+		{`{"name":"a","retention":{"maxAge":"x"}}`, "/retention/maxAge"},
+		{`{"name":"a","retention":{"maxBytes":"1KiB"}}`, "/retention/maxBytes"},
+		{`{"name":"a","retention":{"maxBytes":"many"}}`, "/retention/maxBytes"},
+		{`{"name":"a","retention":{"maxBytes":true}}`, "/retention/maxBytes"},
+		{`{"name":"a","retention":5}`, "/retention"},
+		{`{"name":"a","retention":{"maxAge":"1h","foo":1}}`, "/retention/foo"},
+		{`{"name":"a","retention":{"maxage":"1h"}}`, "/retention/maxage"},
+		{`{"name":"a","dedupWindow":"25h"}`, "/dedupWindow"},
+		{`{"name":"a","dedupWindow":"-1s"}`, "/dedupWindow"},
+		{`{"name":"a","schemaPolicy":"warn"}`, "/schemaPolicy"},
+		{`{"name":"a","nmae":1}`, "/nmae"},
+		{`{"name":5}`, "/name"},
+		{`[]`, ""},
+		{``, ""},
+		{`{"name":"a"`, ""},
+	} {
+		_, err := bridge.ParseBus([]byte(c.doc))
+		var f *fault.Error
+		if !errors.As(err, &f) || f.Kind != fault.Invalid || len(f.Details) == 0 || f.Details[0].Pointer != c.pointer {
+			t.Errorf("%s: %v, want a complaint at %q", c.doc, err, c.pointer)
+		}
+	}
+}

@@ -71,6 +71,27 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
+func BenchmarkTransform(b *testing.B) {
+	for _, bm := range []struct{ name, transform string }{
+		{"template", `{"template":{"text":"Box ${subject} is at ${data.temperature} C","at":"${time}"}}`},
+		{"path", `{"path":"$.data.alarms[*].code"}`},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			tr, err := rules.ParseTransform([]byte(bm.transform))
+			if err != nil {
+				b.Fatal(err)
+			}
+			ev := reading(1)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := tr.Apply(ev, rules.RenderContext{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // TestMatchAllocatesNothing holds for attributes, payloads, arrays of objects, $or and every operator.
 func TestMatchAllocatesNothing(t *testing.T) {
 	for _, pattern := range []string{

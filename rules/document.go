@@ -57,6 +57,7 @@ type document struct {
 	arena  []byte  // strings that had escapes
 	open   []int32 // containers not closed yet, while parsing
 	unpair bool    // an escape was half of a surrogate pair; it reads as U+FFFD
+	outer  int     // levels around what maxDepth is meant for: 1 when data is read with its event
 }
 
 // keepNodes and keepArena bound the memory that an unused document holds on to.
@@ -129,8 +130,8 @@ func (d *document) parseValue(src []byte) error {
 		var err error
 		switch c := src[i]; {
 		case c == '{' || c == '[':
-			if len(d.open) == maxDepth {
-				return &syntaxError{i, fmt.Sprintf("nested deeper than %d", maxDepth)}
+			if len(d.open) == maxDepth+d.outer {
+				return &syntaxError{i, fmt.Sprintf("nested deeper than %d", maxDepth+d.outer)}
 			}
 			n.kind = kindArray
 			if c == '{' {

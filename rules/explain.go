@@ -348,6 +348,9 @@ func (s *Scratch) names(place []ref) []string {
 // note says what no clause does.
 func (e *explainer) note(r *Rule) {
 	var notes []string
+	if e.askedData && e.s.event.Data == nil {
+		notes = append(notes, "the event has no data")
+	}
 	if e.askedData && e.s.opaque != "" {
 		notes = append(notes, e.s.opaque+", so only attributes can match")
 	}

@@ -103,6 +103,11 @@ func TestExplainNote(t *testing.T) {
 			}
 		})
 	}
+	bare := full()
+	bare.Data = nil
+	if got := patternRule(t, "r", `{"data":{"x":[1]}}`).Explain(bare); got.Note != "the event has no data" {
+		t.Errorf("Note = %q", got.Note)
+	}
 	off := mustRule(t, `{"name":"off","disabled":true,"pattern":{"type":[{"exists":true}]},"targets":[{"target":"t"}]}`)
 	if got := off.Explain(full()); !got.Matched || got.Note != "the rule is disabled, so it matches nothing" {
 		t.Errorf("Explain = %+v", got)

@@ -4,6 +4,7 @@ package rules
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -14,10 +15,9 @@ import (
 // Limits of a JSONPath. One descendant segment and no absolute query inside a filter keep the cost of a path linear in
 // the event, times the depth of nesting; the selectors of its segments multiply.
 const (
-	MaxPath          = 1024 // bytes
-	maxSelectors     = 64   // product of the numbers of selectors in each segment
-	maxDescendants   = 1    // .. segments, filters included
-	absoluteInFilter = "a $ inside a filter would read the whole event for every value; use @"
+	MaxPath        = 1024 // bytes
+	maxSelectors   = 64   // product of the numbers of selectors in each segment
+	maxDescendants = 1    // .. segments, filters included
 )
 
 // path is a JSONPath (RFC 9535). The module parses it and decides filters; the walk is done here, over the nodes of a
@@ -49,7 +49,7 @@ func parsePath(source string) (*path, error) {
 	case strings.Count(bare, "..") > maxDescendants:
 		return nil, fmt.Errorf("more than %d descendant segment (..) may visit every value many times", maxDescendants)
 	case strings.Count(bare, "$") > 1:
-		return nil, fmt.Errorf("%s", absoluteInFilter)
+		return nil, errors.New("a $ inside a filter would read the whole event for every value; use @")
 	}
 	return p, p.checkStart()
 }
@@ -91,9 +91,9 @@ func checkAttribute(name string, deeper bool) error {
 	case name == dataName:
 		return nil
 	case name == "detail-type":
-		return fmt.Errorf("an event has no detail-type; its kind is the attribute type")
+		return errors.New("an event has no detail-type; its kind is the attribute type")
 	case name == "detail" && deeper:
-		return fmt.Errorf("an event has no detail; its payload is under data")
+		return errors.New("an event has no detail; its payload is under data")
 	case name != "data_base64" && !isAttribute(name):
 		return fmt.Errorf("%q cannot be an attribute, whose names are a-z and 0-9 only; the payload is under data", shorten(name, 60))
 	case deeper:

@@ -342,7 +342,7 @@ func scanDollar(s string) ([]piece, error) {
 		literal += s[:i]
 		end := closingBrace(s[i+2:])
 		if end < 0 {
-			return nil, fmt.Errorf("a ${ is not closed by }; write $${ for one that is meant as text")
+			return nil, errors.New("a ${ is not closed by }; write $${ for one that is meant as text")
 		}
 		if literal != "" {
 			pieces = append(pieces, piece{text: literal})

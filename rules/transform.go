@@ -180,6 +180,7 @@ func (t *Transform) Apply(ev *event.Event, rc RenderContext) (*event.Event, erro
 	return &out, nil
 }
 
+// errOutput is a result that grows too large.
 var errOutput = fmt.Errorf("the result would have more than %d bytes", MaxOutput)
 
 func (t *Transform) render(ev *event.Event, rc RenderContext) ([]byte, error) {
@@ -206,6 +207,7 @@ type view struct {
 
 func newView(ev *event.Event, rc RenderContext) (*view, error) {
 	v := &view{context: rc, form: jsonForm(ev)}
+	v.doc = document{outer: 1, nodes: make([]node, 0, min(16+len(v.form)/16, keepNodes))}
 	if _, err := v.doc.parse(v.form); err != nil {
 		return nil, fmt.Errorf("the event's JSON form is %w", err)
 	}
@@ -215,17 +217,18 @@ func newView(ev *event.Event, rc RenderContext) (*view, error) {
 // jsonForm is the event in the JSON format. Data without a content type stands there as JSON if it is that, just as
 // patterns see it.
 func jsonForm(ev *event.Event) []byte {
+	form := make([]byte, 0, len(ev.Data)+512)
 	if ev.DataContentType == "" && ev.Data != nil {
 		var doc document
 		if _, err := doc.parse(ev.Data); err == nil {
 			head := *ev
 			head.Data = nil
-			form := event.AppendJSON(nil, &head)
+			form = event.AppendJSON(form, &head)
 			form = append(form[:len(form)-1], `,"data":`...)
 			return append(append(form, ev.Data...), '}')
 		}
 	}
-	return event.AppendJSON(nil, ev)
+	return event.AppendJSON(form, ev)
 }
 
 // raw is the JSON text of node i.

@@ -153,6 +153,7 @@ func TestTransformOfOtherData(t *testing.T) {
 		{"no type, not JSON", "", `oops`, `{"template":{"d":"${data}","b":"${data_base64}"}}`, `{"d":null,"b":"b29wcw=="}`},
 		{"a bare value", "application/json", `41`, `{"template":"n is ${data}"}`, `n is 41`},
 		{"repeated names", "application/json", `{"x":1,"x":2}`, `{"template":"${data.x}"}`, `2`},
+		{"as deep as data may be", "application/json", strings.Repeat("[", 1000) + strings.Repeat("]", 1000), `{"template":"${type}"}`, "t"},
 		{"half a pair", "application/json", `{"x":"\ud800"}`, `{"template":{"x":"${data.x}"}}`, "{\"x\":\"\ufffd\"}"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -112,6 +112,9 @@ var documentCases = []struct {
 	{"event name that only begins so", `{"a":{"b":[1]}}`, `{"a.bc":1,"ab":{"b":1}}`, false},
 	{"escaped names", `{"a\u002eb":[1]}`, `{"\u0061":{"b":1}}`, true},
 	{"empty steps", `{"a..b":[1]}`, `{"a":{"":{"b":1}}}`, true},
+	{"surrogate pair", `{"a":["😀!"]}`, `{"a":"\uD83d\ude00!"}`, true},
+	{"two halves of different pairs", `{"a":["\ufffd😀"]}`, `{"a":"\ud83d\ud83d\ude00"}`, true},
+	{"every escape", `{"a":["\"\\/\b\f\n\r\t"]}`, `{"a":"\u0022\u005C\/\u0008\u000c\u000a\u000D\u0009"}`, true},
 	{"half a surrogate pair", `{"a":["\ufffd"]}`, `{"a":"\ud800"}`, true},
 	{"absent beside a value in the same element", `{"r":{"k":["x"],"v":[{"exists":false}]}}`, `{"r":[{"k":"x","v":1},{"k":"y"}]}`, false},
 	{"absent in an element that nothing binds", `{"r":{"v":[{"exists":false}]}}`, `{"r":[{"v":1},{"k":"y"}]}`, false},
@@ -133,6 +136,47 @@ func TestMatchDocument(t *testing.T) {
 				t.Errorf("Match(%s, %s) = %t, want %t", tt.pattern, tt.document, got, tt.want)
 			}
 		})
+	}
+}
+
+func TestDocumentRefused(t *testing.T) {
+	p, err := rules.ParsePattern([]byte(`{"a":[1]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := rules.Compile([]*rules.Rule{{Pattern: p}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s rules.Scratch
+	for _, tt := range []struct{ document, want string }{
+		{``, "byte 0: the text ends where a value is due"},
+		{`[{"a":1}]`, "must be an object, this is an array"},
+		{`{"a":1`, "byte 6: the text ends inside an object"},
+		{`{"a":1]`, "byte 6: expected , or }"},
+		{`{"a":[1}`, "byte 7: expected , or ]"},
+		{`{"a" 1}`, "byte 5: expected : behind the name"},
+		{`{a:1}`, "byte 1: expected a name in quotes"},
+		{`{"a:1}`, "byte 6: the text ends inside a string"},
+		{`{"a\n`, "byte 5: the text ends inside a string"},
+		{"{\"a\":\"\\n\t\"}", "byte 8: a control character"},
+		{`{"a":"\x"}`, "byte 6: unknown escape"},
+		{`{"a":"\u12g4"}`, "byte 6: \\u wants four hexadecimal digits"},
+		{`{"a":"\u12`, "byte 6: \\u wants four hexadecimal digits"},
+		{`{"a":1.}`, "byte 7: expected a digit behind the decimal point"},
+		{`{"a":1e+}`, "byte 8: expected a digit in the exponent"},
+		{`{"a":-}`, "byte 6: expected a digit"},
+		{`{"a":nul}`, "byte 5: expected a value"},
+		{`{"a":1}{}`, "byte 7: text behind the value"},
+		{"{\"a\":\"é\xff\"}", "byte 8: not UTF-8"},
+	} {
+		_, err := x.MatchDocument([]byte(tt.document), &s, nil)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("MatchDocument(%q) = %v, want %s", tt.document, err, tt.want)
+		}
+	}
+	if got, err := x.MatchDocument([]byte(`{"a":1}`), &s, nil); err != nil || len(got) != 1 {
+		t.Errorf("MatchDocument = %v, %v after errors, want a match", got, err)
 	}
 }
 

@@ -252,8 +252,6 @@ func (c *compiler) text(s string, aws bool) (mime string, err error) {
 // placeholderError is an error of a placeholder, which stays one however the template is read.
 type placeholderError struct{ error }
 
-func (e placeholderError) Unwrap() error { return e.error }
-
 // errors of templates.
 var (
 	errKey    = placeholderError{errors.New("a placeholder cannot be the name of a member, nor a part of it")}
@@ -508,7 +506,7 @@ func (t *template) render(ev *event.Event, rc RenderContext) ([]byte, error) {
 // appendReference appends what a placeholder stands for, as its context wants it.
 func (v *view) appendReference(dst []byte, r *reference, where context) ([]byte, error) {
 	if r.path != nil && !r.path.definite {
-		list, err := v.appendPath(nil, r.path, false)
+		list, err := v.appendPath(nil, r.path)
 		if err != nil {
 			return nil, err
 		}

@@ -190,7 +190,7 @@ func (t *Transform) render(ev *event.Event, rc RenderContext) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return v.appendPath(make([]byte, 0, 256), t.path, true)
+		return v.appendPath(make([]byte, 0, 256), t.path)
 	case t.template != nil:
 		return t.template.render(ev, rc)
 	}
@@ -234,18 +234,14 @@ func jsonForm(ev *event.Event) []byte {
 // raw is the JSON text of node i.
 func (v *view) raw(i int32) []byte { return v.form[v.doc.nodes[i].start:v.doc.nodes[i].end] }
 
-// appendPath appends what p selects as JSON: the value of a definite path, a list for any other. A definite path that
-// selects nothing is an error if it must select something, else null.
-func (v *view) appendPath(dst []byte, p *path, must bool) ([]byte, error) {
+// appendPath appends what p selects as JSON: a list, or the value of a definite path, which must select one.
+func (v *view) appendPath(dst []byte, p *path) ([]byte, error) {
 	nodes := p.selectFrom(v)
-	if p.definite {
-		switch {
-		case len(nodes) > 0:
-			return append(dst, v.raw(nodes[0])...), nil
-		case must:
-			return nil, fmt.Errorf("the path %s selects nothing in this event", p.source)
-		}
-		return append(dst, "null"...), nil
+	switch {
+	case p.definite && len(nodes) == 0:
+		return nil, fmt.Errorf("the path %s selects nothing in this event", p.source)
+	case p.definite:
+		return append(dst, v.raw(nodes[0])...), nil
 	}
 	dst = append(dst, '[')
 	for k, i := range nodes {

@@ -48,6 +48,10 @@ func TestTransform(t *testing.T) {
 		{"path over members", `{"path":"$.data.z.*"}`, asJSON, `[1,2]`},
 		{"path down", `{"path":"$..sku"}`, asJSON, `["x","y"]`},
 		{"path with a slice", `{"path":"$.data.items[::-1].n"}`, asJSON, `[2,1]`},
+		{"path with a slice from the start", `{"path":"$.data.items[:1].n"}`, asJSON, `[1]`},
+		{"path with quotes", `{"path":"$.data['a..$b\\'','a-b']"}`, asJSON, `["dash"]`},
+		{"path from the root down", `{"path":"$..['city']"}`, asJSON, `["Venezia"]`},
+		{"path to all attributes and more", `{"path":"$['type','attempt']"}`, asJSON, `["com.acme.order",3]`},
 		{"path with a filter", `{"path":"$.data.items[?@.n > 1].sku"}`, asJSON, `["y"]`},
 		{"path with a search", `{"path":"$.data.items[?search(@.sku, '^x')].n"}`, asJSON, `[1]`},
 

@@ -105,7 +105,13 @@ func loosely(s string) (netip.Addr, bool) {
 	}
 	var sum uint64
 	for i, p := range parts {
-		n, err := strconv.ParseUint(p, 0, 32)
+		base := 10
+		if hex, ok := strings.CutPrefix(strings.ToLower(p), "0x"); ok {
+			base, p = 16, hex
+		} else if len(p) > 1 && p[0] == '0' {
+			base = 8
+		}
+		n, err := strconv.ParseUint(p, base, 32)
 		if err != nil {
 			return netip.Addr{}, false
 		}

@@ -16,6 +16,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rialto-bridge/rialto/internal/egress"
+	"github.com/rialto-bridge/rialto/rules"
+	"github.com/rialto-bridge/rialto/targets"
+	"github.com/rialto-bridge/rialto/targets/webhook"
 )
 
 func writeFile(t *testing.T, name, text string) {
@@ -367,4 +372,24 @@ func FuzzDocuments(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The examples of the documentation are definitions that a server takes.
+func TestExamples(t *testing.T) {
+	c := &cli{}
+	docs, err := c.readDocuments([]string{filepath.Join("..", "..", "docs", "examples")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, doc := range docs {
+		switch doc.kind.name {
+		case "Rule":
+			_, err = rules.ParseRule(doc.raw)
+		case "Target":
+			_, err = targets.ParseDefinition(doc.raw, targets.NewCatalog(webhook.Kind(egress.New(egress.Options{}).CheckURL)))
+		}
+		if err != nil {
+			t.Errorf("%s: %v", doc.from, err)
+		}
+	}
 }

@@ -261,6 +261,23 @@ func TestRepositoryWords(t *testing.T) {
 	})
 }
 
+// A link in a page leads to a file of the tree.
+func TestRepositoryLinks(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	fenced := regexp.MustCompile("(?s)\n```.*?\n```|`[^`\n]*`")
+	walk(t, func(name string, d fs.DirEntry) {
+		if d.IsDir() || !strings.HasSuffix(name, ".md") || strings.Contains(name, "testdata/") {
+			return
+		}
+		for _, m := range link.FindAllSubmatch(fenced.ReplaceAll(read(t, name), nil), -1) {
+			to := path.Join(path.Dir(name), string(m[1]))
+			if _, err := os.Stat(filepath.Join(root(t), filepath.FromSlash(to))); err != nil {
+				t.Errorf("%s links to %s, which is not there", name, m[1])
+			}
+		}
+	})
+}
+
 func TestRepositoryModule(t *testing.T) {
 	mod := string(read(t, "go.mod"))
 	for _, line := range []string{"module " + module, "ignore ./web/console/node_modules"} {

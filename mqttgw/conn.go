@@ -3,6 +3,7 @@
 package mqttgw
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -261,7 +262,7 @@ var longAgo = time.Unix(1, 0)
 
 const (
 	lingerTime = time.Second     // for the client to read the last packet and close
-	settleTime = 2 * time.Second // for the acknowledgements of what was taken before a stop
+	settleTime = 2 * time.Second // for the last packets to be written, and for a will to be taken
 )
 
 // finish ends the session, says goodbye, and waits for the writer. clean tells whether the will is dropped.
@@ -305,15 +306,16 @@ func (c *conn) shuttingDown() bool {
 	return c.why != nil && *c.why == packet.ServerShuttingDown
 }
 
-// awaitAcks waits a moment for the commits of what the client has published, so that they can be acknowledged.
+// awaitAcks waits for the commits of what the client has published, so that they can be acknowledged, while the gateway's
+// life lasts.
 func (c *conn) awaitAcks() {
-	timer := time.AfterFunc(settleTime, func() {
+	stop := context.AfterFunc(c.g.life, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.uplink.abandoned = true
 		c.room.Broadcast()
 	})
-	defer timer.Stop()
+	defer stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.uplink.bytes > 0 && !c.uplink.abandoned && !c.out.broken {

@@ -196,6 +196,8 @@ func (c *conn) authorize(p *packet.Connect, id string) (principal string, err er
 	switch why {
 	case authClientID:
 		return "", &refusal{packet.ClientIDInvalid, v3ClientID, refusedAuth}
+	case authBusy:
+		return "", &refusal{packet.ServerBusy, v3Unavailable, refusedAuth}
 	case authBlocked:
 		return "", &refusal{packet.ConnectionRateExceeded, v3Unavailable, refusedAuth}
 	case authMissing:

@@ -261,18 +261,9 @@ func (c *conn) catchUpOne(seq uint64, entries []eventlog.Entry) {
 // the tail.
 func (c *conn) catchUpFrom(from, next uint64, entries []eventlog.Entry) {
 	for _, e := range entries {
-		m := c.messageOf(e)
-		if m == nil {
-			continue
-		}
-		c.mu.Lock()
-		if !c.hasRoom() {
-			c.session.behind = e.Seq
-			c.mu.Unlock()
+		if m := c.messageOf(e); m != nil && !c.redeliverOrStop(m) {
 			return
 		}
-		c.redeliver(m)
-		c.mu.Unlock()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -283,6 +274,18 @@ func (c *conn) catchUpFrom(from, next uint64, entries []eventlog.Entry) {
 		return
 	}
 	c.session.behind = next
+}
+
+// redeliverOrStop is redeliver while there is room; without, the session stays behind from m on.
+func (c *conn) redeliverOrStop(m *message) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.hasRoom() {
+		c.session.behind = m.seq
+		return false
+	}
+	c.redeliver(m)
+	return true
 }
 
 func (c *conn) messageOf(e eventlog.Entry) *message {

@@ -69,6 +69,9 @@ var nobody = &Device{hash: &hash{iterations: iterations, salt: make([]byte, 16),
 // authenticate finds the device of a user name, password and client id. why is "" for success, else a reason of
 // authFailures. It may take as long as a password hash and the queue for it; ctx bounds the queue.
 func (g *Gateway) authenticate(ctx context.Context, addr netip.Addr, user string, password []byte, clientID string) (dev *Device, why string) {
+	if len(user) > maxPrincipal {
+		user = "" // no device's, and not to be remembered
+	}
 	if g.failures.blocked(addr, user, g.now()) {
 		return nil, authBlocked
 	}
@@ -79,7 +82,10 @@ func (g *Gateway) authenticate(ctx context.Context, addr netip.Addr, user string
 	why = authPassword
 	for _, dev := range candidates {
 		ok, err := g.verify(ctx, dev, password)
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return nil, authBusy // says nothing about the password
+		case err != nil:
 			g.log.Warn("device password cannot be checked", "device", dev.Name, "err", err)
 		}
 		if !ok {

@@ -17,7 +17,6 @@ const (
 	refusedClientID   = "client-id"
 	refusedAuth       = "auth"
 	refusedWill       = "will"
-	refusedStopping   = "stopping"
 
 	resultStored  = "stored"
 	resultRefused = "refused" // by the gateway: topic, format, quota
@@ -31,6 +30,7 @@ const (
 	authPassword = "password" // unknown user or wrong password
 	authClientID = "client-id"
 	authBlocked  = "blocked" // too many failures, not looked at
+	authBusy     = "busy"    // too many password checks at once
 	authMissing  = "missing" // no user name, and anonymous access is off
 	authMethod   = "method"  // enhanced authentication, which is not offered
 )
@@ -78,11 +78,11 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	for _, r := range []string{droppedSlow, droppedTooLarge, droppedExpired, droppedGone} {
 		m.dropped[r] = dropped.WithLabelValues(r)
 	}
-	for _, r := range []string{authPassword, authClientID, authBlocked, authMissing, authMethod} {
+	for _, r := range []string{authPassword, authClientID, authBlocked, authBusy, authMissing, authMethod} {
 		m.authFailures[r] = failed.WithLabelValues(r)
 	}
 	for _, r := range []string{refusedTotal, refusedAddress, refusedConnecting, refusedTimeout, refusedMalformed, refusedVersion,
-		refusedClientID, refusedAuth, refusedWill, refusedStopping} {
+		refusedClientID, refusedAuth, refusedWill} {
 		m.refusals.WithLabelValues(r)
 	}
 	if reg == nil {

@@ -48,6 +48,7 @@ const (
 	reserveLeast  = 512 << 20
 	reserveShare  = 20 // a twentieth of the disk
 	reserveAtMost = 4  // a quarter of a small disk
+	slackShare    = 8  // an eighth of the reserve is the difference between full and free again
 	floorShare    = 4  // streams that are not for producers stop at a quarter of the reserve
 )
 
@@ -67,7 +68,8 @@ func newDisk(o Options, logger *slog.Logger, m *metrics) (*disk, error) {
 	}
 	d.free.Store(free)
 	d.total.Store(total)
-	d.judge()
+	d.metrics.diskFree.Set(float64(free))
+	d.judge(free, free)
 	d.wg.Add(1)
 	go func() {
 		defer d.wg.Done()
@@ -78,7 +80,7 @@ func newDisk(o Options, logger *slog.Logger, m *metrics) (*disk, error) {
 			case <-d.done:
 				return
 			case <-t.C:
-				d.look()
+				d.look(0)
 			}
 		}
 	}()
@@ -90,8 +92,8 @@ func (d *disk) close() {
 	d.wg.Wait()
 }
 
-// look asks the system.
-func (d *disk) look() {
+// look asks the system. need is what is about to be written on top of what is.
+func (d *disk) look(need int64) {
 	before := d.since.Load()
 	free, total, err := d.statfs(d.dir)
 	if err != nil {
@@ -101,20 +103,17 @@ func (d *disk) look() {
 	d.since.Add(-before)
 	d.free.Store(free)
 	d.total.Store(total)
-	d.judge()
+	d.metrics.diskFree.Set(float64(free))
+	d.judge(free-need, free)
 }
 
-// judge sets full and tells of a change.
-func (d *disk) judge() {
-	free := d.free.Load()
-	d.metrics.diskFree.Set(float64(free))
-	full := free < d.reserve
-	if d.full.Swap(full) == full {
-		return
-	}
-	if full {
+// judge sets full and tells of a change. It takes more space to be called free again than to be called full, so that
+// producers are not let in for one batch at a time.
+func (d *disk) judge(left, free int64) {
+	switch {
+	case left < d.reserve && d.full.CompareAndSwap(false, true):
 		d.logger.Warn("disk is full to the reserve: producers are refused", "free", free, "reserve", d.reserve)
-	} else {
+	case left >= d.reserve+d.reserve/slackShare && d.full.CompareAndSwap(true, false):
 		d.logger.Info("disk has space again", "free", free, "reserve", d.reserve)
 	}
 }
@@ -122,21 +121,22 @@ func (d *disk) judge() {
 // wrote counts appended bytes between two looks.
 func (d *disk) wrote(n int64) { d.since.Add(n) }
 
-// refuse returns fault.Full when n more bytes would not leave enough. It looks again before it says so, and when much
-// was written since the last look.
+// refuse returns fault.Full when n more bytes would not leave enough. It looks again before it says so for the first time, and when
+// much was written since the last look.
 func (d *disk) refuse(producer bool, n int64) error {
 	limit := d.reserve
 	if !producer {
 		limit /= floorShare
 	}
 	since := d.since.Load()
-	if d.free.Load()-since-n >= limit && since < d.reserve/8 {
-		return nil
+	if d.free.Load()-since-n < limit && (n > 0 || since > 0) || since >= d.reserve/slackShare {
+		need := n
+		if !producer {
+			need = 0 // what others write says nothing about producers before it is written
+		}
+		d.look(need)
 	}
-	if n > 0 || since > 0 {
-		d.look()
-	}
-	if d.free.Load()-n >= limit {
+	if d.free.Load()-n >= limit && !(producer && d.full.Load()) {
 		return nil
 	}
 	d.metrics.refused.WithLabelValues("disk").Inc()

@@ -21,7 +21,7 @@ func (o Options) WithStatfs(fn func(string) (free, total int64, err error)) Opti
 func (l *Log) ConnectEvents() (*nats.Conn, error) { return l.events.connect() }
 
 // LookAtDisk does what the watchdog does every second.
-func (l *Log) LookAtDisk() { l.disk.look() }
+func (l *Log) LookAtDisk() { l.disk.look(0) }
 
 // BreakWire ends the writer's connection.
 func (s *Stream) BreakWire() error { return s.wire.conn.Close() }

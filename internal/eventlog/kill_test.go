@@ -107,16 +107,7 @@ func TestKill(t *testing.T) {
 	if lost := b.Lost(); len(lost) > 0 {
 		t.Errorf("Lost() = %v", lost)
 	}
-	found := map[uint64]string{}
-	for next := uint64(1); next <= b.Committed(); {
-		var got []eventlog.Entry
-		var err error
-		got, next, err = b.Read(t.Context(), next, 1000, nil)
-		must(t, err)
-		for _, e := range got {
-			found[e.Seq] = e.Record.Event.ID
-		}
-	}
+	found := readAll(t, b)
 	for seq, id := range acked {
 		if found[seq] != id {
 			t.Fatalf("acknowledged event %s at %d: the log has %q there", id, seq, found[seq])

@@ -191,7 +191,7 @@ func (s *Stream) ensure(ctx context.Context, subjects []string) (*jetstream.Stre
 		if err != nil {
 			return nil, fmt.Errorf("create: %w", err)
 		}
-		return created.CachedInfo(), syncTree(s.dir, s.log.opts.Dir)
+		return created.CachedInfo(), s.syncMeta()
 	case err != nil:
 		return nil, err
 	}
@@ -203,12 +203,19 @@ func (s *Stream) ensure(ctx context.Context, subjects []string) (*jetstream.Stre
 		if st, err = js.UpdateStream(ctx, conf); err != nil {
 			return nil, fmt.Errorf("change subjects: %w", err)
 		}
-		if err := syncTree(s.dir, s.log.opts.Dir); err != nil {
+		if err := s.syncMeta(); err != nil {
 			return nil, err
 		}
 		return st.Info(ctx, jetstream.WithDeletedDetails(true))
 	}
 	return info, nil
+}
+
+func (s *Stream) syncMeta() error {
+	if s.log.opts.Durability == OS {
+		return nil
+	}
+	return syncTree(s.dir, s.log.opts.Dir)
 }
 
 // refuseExisting fails when the disk knows the stream that the server does not.

@@ -8,16 +8,21 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/rialto-bridge/rialto/bridge"
+	"github.com/rialto-bridge/rialto/internal/egress"
 	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/internal/secret"
 	"github.com/rialto-bridge/rialto/internal/store"
 	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets"
+	"github.com/rialto-bridge/rialto/targets/outbound"
+	"github.com/rialto-bridge/rialto/web/api"
 )
 
 // Names of the kinds of definitions.
@@ -38,11 +43,13 @@ type definitions struct {
 	store    store.Store
 	bridge   *bridge.Bridge
 	devices  *mqttgw.Directory
+	keys     *api.Keys
 	kinds    *targets.Catalog
-	env      func(def *targets.Definition) targets.Env
+	guard    *egress.Guard
 	snapshot *snapshot
 	log      *slog.Logger
 
+	clients map[string]*http.Client // by target
 	current map[store.Key]store.Document
 	dirty   map[store.Key]bool // changed and not in force yet; a key that is not in current was deleted
 	version uint64             // revision of the last change seen
@@ -58,6 +65,14 @@ const (
 	storeGrace = 3 * time.Second
 )
 
+func newDefinitions(s store.Store, b *bridge.Bridge, devices *mqttgw.Directory, keys *api.Keys, kinds *targets.Catalog,
+	guard *egress.Guard, snapshotFile string, log *slog.Logger) *definitions {
+	log = log.With("component", "definitions")
+	return &definitions{store: s, bridge: b, devices: devices, keys: keys, kinds: kinds, guard: guard, log: log,
+		snapshot: &snapshot{file: snapshotFile, log: log}, clients: make(map[string]*http.Client),
+		current: make(map[store.Key]store.Document), dirty: make(map[store.Key]bool), ready: make(chan struct{})}
+}
+
 // run follows the store until ctx is done.
 func (d *definitions) run(ctx context.Context) {
 	changes := make(chan store.Change)
@@ -68,6 +83,11 @@ func (d *definitions) run(ctx context.Context) {
 		d.follow(ctx, changes)
 	}()
 	defer wg.Wait()
+	defer func() {
+		for _, c := range d.clients {
+			c.CloseIdleConnections()
+		}
+	}()
 
 	caughtUp := false
 	seen := make(map[store.Key]bool) // in the first round, so that deletions while we were away are noticed
@@ -164,10 +184,15 @@ func (d *definitions) apply(ctx context.Context) {
 		if err != nil {
 			return err
 		}
-		t, err := d.kinds.New(def, d.env(def))
+		client := outbound.Client(d.guard, outbound.Options{Concurrency: def.Delivery.Concurrency})
+		t, err := d.kinds.New(def, targets.Env{HTTP: client, Secrets: secret.Resolve, Logger: d.log, Now: time.Now})
 		if err != nil {
 			return err
 		}
+		if old := d.clients[k.Name]; old != nil {
+			defer old.CloseIdleConnections()
+		}
+		d.clients[k.Name] = client
 		return d.bridge.SetTarget(def, t)
 	})
 	buses := make(map[string]bool)
@@ -202,9 +227,20 @@ func (d *definitions) apply(ctx context.Context) {
 		d.devices.Set(k.Name, dev)
 		return nil
 	})
+	d.each(changed, kindKey, func(k store.Key, doc *store.Document) error {
+		if doc == nil {
+			d.keys.Remove(k.Name)
+			return nil
+		}
+		return d.keys.Set(*doc)
+	})
 	d.each(changed, kindTarget, func(k store.Key, doc *store.Document) error {
 		if doc == nil {
 			d.bridge.RemoveTarget(k.Name)
+			if old := d.clients[k.Name]; old != nil {
+				old.CloseIdleConnections()
+				delete(d.clients, k.Name)
+			}
 		}
 		return nil
 	})

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rialto-bridge/rialto/internal/app"
+	"github.com/rialto-bridge/rialto/internal/egress"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+)
+
+// stopWithin is how long a stop may take: what is under way finishes, everything is written down.
+const stopWithin = 10 * time.Second
+
+// settings are the flags of serve as text; each has a RIALTO_* variable and a key of the same name in the config file.
+type settings struct {
+	config, data, listen, mqtt, durability, egressAllow string
+	tlsCert, tlsKey, clientCA                           string
+	maxData, reserve, maxStore, ring                    string
+	anonymous, mqttAnonymous                            bool
+	logLevel, logFormat                                 string
+}
+
+func newServe(c *cli) *cobra.Command {
+	var s settings
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the bridge",
+		Long: `Run the bridge until it is interrupted. The first line on stdout is
+
+  ready http=ADDR mqtt=ADDR
+
+and comes when both listeners accept. The log goes to stderr. A stop (Ctrl-C, SIGTERM) lets what is under way finish and
+writes everything down within ten seconds; a second signal ends the process at once, which loses nothing either.
+
+Every flag can also be given as a variable (--tls-cert is RIALTO_TLS_CERT) or as a key of the same name in the YAML file
+that --config names. The command line wins over the environment, and that over the file.
+
+The first start writes a key that may do everything to admin.key in the data directory.`,
+		Example: `  rialto serve
+  rialto serve --data /var/lib/rialto --listen 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem
+  rialto serve --egress-allow 10.0.0.0/8 --mqtt 0.0.0.0:1883`,
+		Args: arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fillFlags(cmd.Flags(), s.config, c.getenv); err != nil {
+				return err
+			}
+			o, err := s.options(c)
+			if err != nil {
+				return err
+			}
+			return c.serve(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&s.config, "config", "", "YAML file with keys of the same names as these flags")
+	f.StringVar(&s.data, "data", "rialto-data", "data directory; made if missing")
+	f.StringVar(&s.listen, "listen", "127.0.0.1:8080", "address of the HTTP listener")
+	f.StringVar(&s.mqtt, "mqtt", "127.0.0.1:1883", "address of the MQTT listener; off = none")
+	f.StringVar(&s.durability, "durability", "fsync", "when an event counts as stored: fsync (survives power loss) or os (survives a crash of the process)")
+	f.BoolVar(&s.mqttAnonymous, "mqtt-anonymous", false, "MQTT clients may connect without a user name")
+	f.BoolVar(&s.anonymous, "anonymous", false, "HTTP clients need no key; for loopback listeners only")
+	f.StringVar(&s.egressAllow, "egress-allow", "", "address ranges that targets may be in although they are private, such as 10.0.0.0/8,127.0.0.1")
+	f.StringVar(&s.tlsCert, "tls-cert", "", "certificate chain (PEM): both listeners speak TLS; renewed files are noticed")
+	f.StringVar(&s.tlsKey, "tls-key", "", "private key of the certificate (PEM)")
+	f.StringVar(&s.clientCA, "client-ca", "", "clients must show a certificate signed by this CA (PEM)")
+	f.StringVar(&s.maxData, "max-data", "1MiB", "largest payload of an event, up to 8MiB")
+	f.StringVar(&s.reserve, "reserve", "auto", "disk space that producers may not use")
+	f.StringVar(&s.maxStore, "max-store", "auto", "bytes that all streams may use; auto = the disk is the limit")
+	f.StringVar(&s.ring, "ring", "64MiB", "memory for the latest events")
+	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
+	return cmd
+}
+
+// fillFlags sets the flags that the command line left out: from the environment, then from the config file.
+func fillFlags(flags *pflag.FlagSet, config string, getenv func(string) string) error {
+	if config == "" {
+		config = getenv("RIALTO_CONFIG")
+	}
+	file := map[string]any{}
+	if config != "" {
+		b, err := os.ReadFile(config)
+		if err != nil {
+			return usagef("--config: %v", errors.Unwrap(err))
+		}
+		if err := yaml.UnmarshalStrict(b, &file); err != nil {
+			return usagef("--config: %s is not a YAML mapping: %v", config, err)
+		}
+	}
+	var unknown []string
+	for key := range file {
+		if f := flags.Lookup(key); f == nil || key == "config" || key == "help" {
+			unknown = append(unknown, key)
+		}
+	}
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		return usagef("--config: %s has keys that are no settings: %s", config, strings.Join(unknown, ", "))
+	}
+	var err error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Changed || f.Name == "config" || f.Name == "help" || err != nil {
+			return
+		}
+		variable := "RIALTO_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		value, from := getenv(variable), variable
+		if v, ok := file[f.Name]; value == "" && ok {
+			value, from = text(v), config+": "+f.Name
+		}
+		if value == "" {
+			return
+		}
+		if serr := flags.Set(f.Name, value); serr != nil {
+			err = usagef("%s: %v", from, serr)
+		}
+	})
+	return err
+}
+
+// text is a value of the config file as it would stand on the command line; a list becomes a,b,c.
+func text(v any) string {
+	if list, ok := v.([]any); ok {
+		var parts []string
+		for _, x := range list {
+			parts = append(parts, text(x))
+		}
+		return strings.Join(parts, ",")
+	}
+	return fmt.Sprint(v)
+}
+
+func (s *settings) options(c *cli) (app.Options, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
+		return app.Options{}, usagef("--log-level is debug, info, warn or error, not %q", s.logLevel)
+	}
+	var handler slog.Handler
+	switch s.logFormat {
+	case "text":
+		handler = slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: level})
+	case "json":
+		handler = slog.NewJSONHandler(c.err, &slog.HandlerOptions{Level: level})
+	default:
+		return app.Options{}, usagef("--log-format is text or json, not %q", s.logFormat)
+	}
+	allow, err := egress.ParseAllow(s.egressAllow)
+	if err != nil {
+		return app.Options{}, usagef("--egress-allow: %v", err)
+	}
+	o := app.Options{Data: s.data, Listen: s.listen, MQTT: s.mqtt, Durability: eventlog.Durability(s.durability),
+		Anonymous: s.anonymous, MQTTAnonymous: s.mqttAnonymous, EgressAllow: allow, TLSCert: s.tlsCert, TLSKey: s.tlsKey,
+		ClientCA: s.clientCA, Version: version, Logger: slog.New(handler)}
+	var maxData int64
+	for _, size := range []struct {
+		flag, text string
+		to         *int64
+	}{{"max-data", s.maxData, &maxData}, {"reserve", s.reserve, &o.Reserve}, {"max-store", s.maxStore, &o.MaxStore}, {"ring", s.ring, &o.RingBytes}} {
+		if size.text == "auto" {
+			continue
+		}
+		if *size.to, err = parseSize(size.text); err != nil {
+			return o, usagef("--%s is a size such as 64MiB, not %q", size.flag, size.text)
+		}
+	}
+	o.MaxData = int(maxData)
+	if err := o.Validate(); err != nil {
+		return o, &usageError{err}
+	}
+	return o, nil
+}
+
+// parseSize reads 4096, 64KiB, 20MiB or 1GiB.
+func parseSize(s string) (int64, error) {
+	factor := int64(1)
+	for i, unit := range []string{"KiB", "MiB", "GiB"} {
+		if num, ok := strings.CutSuffix(s, unit); ok {
+			s, factor = strings.TrimSpace(num), 1<<(10*(i+1))
+		}
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n <= 0 || n > 1<<62/factor {
+		return 0, errors.New("not a size")
+	}
+	return n * factor, nil
+}
+
+// serve runs the bridge until ctx is done or a listener fails.
+func (c *cli) serve(ctx context.Context, o app.Options) error {
+	keyFile := filepath.Join(o.Data, "admin.key")
+	_, err := os.Stat(keyFile)
+	first := errors.Is(err, fs.ErrNotExist)
+	a, err := app.Start(ctx, o)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "ready http=%s mqtt=%s\n", a.HTTPAddr(), a.MQTTAddr())
+	if first && a.AdminKey() != "" {
+		fmt.Fprintf(c.err, "A key that may do everything was written to %s\n", keyFile)
+	}
+	select {
+	case <-ctx.Done():
+	case err = <-a.Failed():
+	}
+	stop, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), stopWithin, errors.New("the stop took too long"))
+	defer cancel()
+	return errors.Join(err, a.Close(stop))
+}

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/rialto-bridge/rialto/bridge"
+	"github.com/rialto-bridge/rialto/internal/egress"
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/internal/journal"
+	"github.com/rialto-bridge/rialto/internal/store"
+	"github.com/rialto-bridge/rialto/internal/store/kv"
+	"github.com/rialto-bridge/rialto/mqttgw"
+	"github.com/rialto-bridge/rialto/targets"
+	"github.com/rialto-bridge/rialto/web/api"
+)
+
+// App is a running process. Close ends it.
+type App struct {
+	o        Options
+	log      *eventlog.Log
+	journal  *journal.Journal
+	registry *prometheus.Registry
+	catalog  *targets.Catalog
+	devices  *mqttgw.Directory
+	keys     *api.Keys
+	store    store.Store
+	bridge   *bridge.Bridge
+	gateway  *mqttgw.Gateway
+	defs     *definitions
+	server   *http.Server
+	httpLn   net.Listener
+	mqttLn   net.Listener
+	adminKey string
+
+	steps  []step
+	failed chan error // what ended a listener by itself
+	close  sync.Once
+	closed error
+}
+
+// step is a part that was started and how it is stopped. Steps are undone in reverse order.
+type step struct {
+	name string
+	stop func(ctx context.Context) error
+}
+
+// readyWithin is how long a start waits for the first definitions.
+const readyWithin = 30 * time.Second
+
+// Start opens and starts everything, and returns when the listeners accept. If a part cannot be started, those before
+// it are stopped again and the error names it.
+func Start(ctx context.Context, o Options) (*App, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	a := &App{o: o.WithDefaults(), failed: make(chan error, 4)}
+	for _, part := range []struct {
+		name  string
+		start func(context.Context) error
+	}{
+		{"data directory", a.openData},
+		{"event log", a.openLog},
+		{"views", a.openJournal},
+		{"definitions store", a.openStore},
+		{"bridge", a.startBridge},
+		{"definitions", a.followDefinitions},
+		{"MQTT listener", a.startMQTT},
+		{"HTTP listener", a.startHTTP},
+	} {
+		if err := part.start(ctx); err != nil {
+			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			defer cancel()
+			return nil, errors.Join(fmt.Errorf("start %s: %w", part.name, err), a.Close(stop))
+		}
+	}
+	a.o.Logger.Info("ready", "http", a.HTTPAddr(), "mqtt", a.MQTTAddr(), "data", a.o.Data, "durability", a.o.Durability)
+	return a, nil
+}
+
+// Failed delivers what ended a listener without Close; the process should then stop.
+func (a *App) Failed() <-chan error { return a.failed }
+
+// HTTPAddr returns the address of the HTTP listener.
+func (a *App) HTTPAddr() string { return a.httpLn.Addr().String() }
+
+// MQTTAddr returns the address of the MQTT listener; "off" if there is none.
+func (a *App) MQTTAddr() string {
+	if a.mqttLn == nil {
+		return "off"
+	}
+	return a.mqttLn.Addr().String()
+}
+
+// AdminKey returns the bearer key of the first start, as it stands in <data>/admin.key.
+func (a *App) AdminKey() string { return a.adminKey }
+
+// Bridge returns the event path.
+func (a *App) Bridge() *bridge.Bridge { return a.bridge }
+
+// Close stops taking in, lets what is under way finish for as long as ctx allows, writes everything down, and returns
+// the errors of all steps. Safe to call twice.
+func (a *App) Close(ctx context.Context) error {
+	a.close.Do(func() {
+		var errs []error
+		for i := len(a.steps) - 1; i >= 0; i-- {
+			s := a.steps[i]
+			if err := s.stop(ctx); err != nil {
+				errs = append(errs, fmt.Errorf("stop %s: %w", s.name, err))
+			}
+		}
+		a.closed = errors.Join(errs...)
+	})
+	return a.closed
+}
+
+// undo adds a step that Close undoes.
+func (a *App) undo(name string, stop func(ctx context.Context) error) {
+	a.steps = append(a.steps, step{name, stop})
+}
+
+// background runs fn in a goroutine that Close cancels and waits for.
+func (a *App) background(name string, fn func(ctx context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		fn(ctx)
+	}()
+	a.undo(name, func(limit context.Context) error {
+		cancel()
+		select {
+		case <-done:
+			return nil
+		case <-limit.Done():
+			return context.Cause(limit)
+		}
+	})
+}
+
+func (a *App) openData(context.Context) error {
+	return os.MkdirAll(a.o.Data, 0o700)
+}
+
+func (a *App) openLog(ctx context.Context) (err error) {
+	a.registry = prometheus.NewRegistry()
+	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a.log, err = eventlog.Open(ctx, eventlog.Options{Dir: a.o.Data, Durability: a.o.Durability, MaxData: a.o.MaxData, Reserve: a.o.Reserve,
+		MaxStore: a.o.MaxStore, RingBytes: a.o.RingBytes, Logger: a.o.Logger, Registerer: a.registry})
+	if err == nil {
+		a.undo("event log", a.log.Close)
+	}
+	return err
+}
+
+func (a *App) openJournal(context.Context) (err error) {
+	a.journal, err = journal.Open(journal.Options{Dir: filepath.Join(a.o.Data, "views"), Logger: a.o.Logger})
+	if err == nil {
+		a.undo("views", func(context.Context) error { return a.journal.Close() })
+	}
+	return err
+}
+
+func (a *App) openStore(ctx context.Context) error {
+	a.store = a.o.Store
+	if a.store == nil {
+		nc, err := a.log.Connect()
+		if err != nil {
+			return err
+		}
+		a.undo("store connection", func(context.Context) error { nc.Close(); return nil })
+		if a.store, err = kv.Open(ctx, nc, kv.Options{Logger: a.o.Logger}); err != nil {
+			return err
+		}
+	}
+	a.undo("definitions store", func(context.Context) error { return a.store.Close() })
+	return nil
+}
+
+func (a *App) startBridge(ctx context.Context) (err error) {
+	a.bridge, err = bridge.New(ctx, bridge.Options{Log: a.log, Journal: a.journal, Logger: a.o.Logger, Registerer: a.registry})
+	if err == nil {
+		a.undo("bridge", a.bridge.Close)
+	}
+	return err
+}
+
+// followDefinitions makes what every process has (two buses, a key), puts the definitions in force, and waits until
+// they are.
+func (a *App) followDefinitions(ctx context.Context) error {
+	guard := egress.New(egress.Options{Allow: a.o.EgressAllow})
+	a.catalog = targetKinds(guard)
+	a.devices, a.keys = mqttgw.NewDirectory(), api.NewKeys()
+	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.keys, a.catalog, guard, filepath.Join(a.o.Data, "definitions.json"), a.o.Logger)
+	if err := a.bootstrap(ctx); err != nil {
+		return err
+	}
+	a.background("definitions", a.defs.run)
+	wait, cancel := context.WithTimeoutCause(ctx, readyWithin, errors.New("the store does not answer, and there is no snapshot"))
+	defer cancel()
+	select {
+	case <-a.defs.ready:
+		return nil
+	case <-wait.Done():
+		return context.Cause(wait)
+	}
+}
+
+// bootstrap stores the two buses that always exist. If the store is away that is left to a later start.
+func (a *App) bootstrap(ctx context.Context) error {
+	for _, bus := range builtinBuses {
+		k := store.Key{Kind: kindBus, Name: bus}
+		_, err := a.store.Put(ctx, k, fmt.Appendf(nil, `{"kind":"Bus","name":%q}`, bus), store.Condition{Absent: true})
+		switch kind := fault.KindOf(err); {
+		case err == nil, kind == fault.Conflict:
+		case kind == fault.Unavailable:
+			a.o.Logger.Warn("the store does not answer", "err", err)
+			return nil
+		default:
+			return err
+		}
+	}
+	return a.ensureAdminKey(ctx)
+}
+
+const adminKeyFile = "admin.key"
+
+// ensureAdminKey makes a key that may do everything at the first start, and leaves it in the data directory.
+func (a *App) ensureAdminKey(ctx context.Context) error {
+	file := filepath.Join(a.o.Data, adminKeyFile)
+	if b, err := os.ReadFile(file); err == nil {
+		a.adminKey = strings.TrimSpace(string(b))
+		return nil
+	} else if !os.IsNotExist(err) {
+		return err
+	}
+	if _, err := a.store.Get(ctx, store.Key{Kind: kindKey, Name: "admin"}); err == nil {
+		return nil // the file was taken away on purpose
+	}
+	secret, doc, err := api.NewKey("admin", "admin:*", "events:*", "definitions:*", "devices:*", "queues:*")
+	if err != nil {
+		return err
+	}
+	// The file comes first: a key that nobody knows is worse than a file for a key that is not there.
+	if err := writeFile(file, []byte(secret+"\n")); err != nil {
+		return err
+	}
+	if _, err := a.store.Put(ctx, store.Key{Kind: kindKey, Name: "admin"}, doc, store.Condition{}); err != nil {
+		return errors.Join(err, os.Remove(file))
+	}
+	a.adminKey = secret
+	return nil
+}
+
+func (a *App) startMQTT(ctx context.Context) error {
+	if a.o.MQTT == "off" {
+		return nil
+	}
+	cfg, err := a.o.tlsConfig()
+	if err != nil {
+		return err
+	}
+	tail, err := a.bridge.Bus("devices")
+	if err != nil {
+		return err
+	}
+	a.gateway, err = mqttgw.New(mqttgw.Options{Publisher: publisher{a.bridge}, Tail: tail, Directory: a.devices,
+		Anonymous: a.o.MQTTAnonymous, TLS: cfg, EventLimits: event.Limits{MaxData: a.o.MaxData}, Logger: a.o.Logger, Registerer: a.registry})
+	if err != nil {
+		return err
+	}
+	if a.mqttLn, err = net.Listen("tcp", a.o.MQTT); err != nil {
+		return err
+	}
+	a.background("MQTT gateway", func(ctx context.Context) {
+		if err := a.gateway.Serve(ctx, a.mqttLn); err != nil && ctx.Err() == nil {
+			a.failed <- fmt.Errorf("MQTT listener: %w", err)
+		}
+	})
+	return nil
+}
+
+// publisher is the bridge as the gateway sees it.
+type publisher struct{ b *bridge.Bridge }
+
+func (p publisher) Publish(ctx context.Context, bus string, rec *event.Record, done func(error)) error {
+	return p.b.Publish(ctx, bus, rec, func(r bridge.Receipt) { done(r.Err) })
+}
+
+// startHTTP serves the API. It comes last: whoever can reach it finds everything working.
+func (a *App) startHTTP(context.Context) error {
+	cfg, err := a.o.tlsConfig()
+	if err != nil {
+		return err
+	}
+	if a.httpLn, err = net.Listen("tcp", a.o.Listen); err != nil {
+		return err
+	}
+	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: definitionKinds(a.catalog),
+		Anonymous: a.o.Anonymous, Limits: event.Limits{MaxData: a.o.MaxData}, Version: a.o.Version, Listeners: a.listeners,
+		Logger: a.o.Logger, Registerer: a.registry, Gatherer: a.registry})
+	if err != nil {
+		return errors.Join(err, a.httpLn.Close())
+	}
+	a.server = &http.Server{Handler: handler, TLSConfig: cfg, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(a.o.Logger.Handler(), slog.LevelDebug)}
+	a.server.RegisterOnShutdown(handler.Close)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		serve := func() error { return a.server.Serve(a.httpLn) }
+		if cfg != nil {
+			serve = func() error { return a.server.ServeTLS(a.httpLn, "", "") }
+		}
+		if err := serve(); !errors.Is(err, http.ErrServerClosed) {
+			a.failed <- fmt.Errorf("HTTP listener: %w", err)
+		}
+	}()
+	a.undo("HTTP listener", func(ctx context.Context) error {
+		// Requests under way get a part of the time; what the log still has to write needs the rest.
+		limit, cancel := context.WithTimeout(ctx, httpGrace)
+		defer cancel()
+		err := a.server.Shutdown(limit)
+		if err != nil {
+			err = a.server.Close() // whoever is left is cut off and was told nothing
+		}
+		<-done
+		return err
+	})
+	return nil
+}
+
+// httpGrace is how long a stop waits for HTTP requests under way.
+const httpGrace = 3 * time.Second
+
+// listeners is what the page at / says.
+func (a *App) listeners() []api.Listener {
+	scheme := "http"
+	if a.o.TLSCert != "" {
+		scheme = "https"
+	}
+	list := []api.Listener{{Name: "HTTP", Address: scheme + "://" + a.HTTPAddr(),
+		Try: fmt.Sprintf(`curl -i %s://%s/v1/buses/default/events -H "Authorization: Bearer $RIALTO_KEY" -H 'ce-specversion: 1.0' -H 'ce-id: 1' -H 'ce-source: /me' -H 'ce-type: hello' -H 'Content-Type: application/json' -d '{"n":1}'`, scheme, a.HTTPAddr())}}
+	if a.mqttLn != nil {
+		host, port, err := net.SplitHostPort(a.MQTTAddr())
+		if err == nil {
+			list = append(list, api.Listener{Name: "MQTT", Address: a.MQTTAddr(),
+				Try: fmt.Sprintf("mosquitto_pub -h %s -p %s -u DEVICE -P PASSWORD -q 1 -t hello -m world", host, port)})
+		}
+	}
+	return list
+}

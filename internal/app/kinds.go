@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/rialto-bridge/rialto/bridge"
+	"github.com/rialto-bridge/rialto/internal/egress"
+	"github.com/rialto-bridge/rialto/internal/secret"
+	"github.com/rialto-bridge/rialto/mqttgw"
+	"github.com/rialto-bridge/rialto/rules"
+	"github.com/rialto-bridge/rialto/targets"
+	"github.com/rialto-bridge/rialto/targets/webhook"
+	"github.com/rialto-bridge/rialto/web/api"
+)
+
+// builtinBuses always exist.
+var builtinBuses = []string{"default", "devices"}
+
+// targetKinds is the list of kinds of target of this process.
+func targetKinds(guard *egress.Guard) *targets.Catalog {
+	return targets.NewCatalog(webhook.Kind(guard.CheckURL))
+}
+
+// definitionKinds is the list of kinds of definition, as the API serves them.
+func definitionKinds(catalog *targets.Catalog) []api.Kind {
+	return []api.Kind{
+		{
+			Name: kindBus, Plural: "buses", Keep: builtinBuses,
+			Doc:       "A bus is a named log with its own retention.",
+			Normalize: func(_ context.Context, doc, _ []byte) ([]byte, error) { return checked(doc, bridge.ParseBus) },
+		},
+		{
+			Name: kindTarget, Plural: "targets",
+			Doc: "A target is a way out: where and how deliveries are made.",
+			Normalize: func(_ context.Context, doc, old []byte) ([]byte, error) {
+				if old != nil {
+					whole, err := secret.Restore(doc, old)
+					if err != nil {
+						return nil, err
+					}
+					doc = whole
+				}
+				return checked(doc, func(doc []byte) (*targets.Definition, error) { return targets.ParseDefinition(doc, catalog) })
+			},
+			Redact: func(doc []byte) []byte { return secret.Redact(doc) },
+		},
+		{
+			Name: kindRule, Plural: "rules", Scoped: true,
+			Doc:       "A rule picks events of a bus by a pattern and sends them, as they are or transformed, to targets.",
+			Normalize: func(_ context.Context, doc, _ []byte) ([]byte, error) { return checked(doc, rules.ParseRule) },
+			Refs:      ruleRefs,
+		},
+		{
+			Name: kindDevice, Plural: "devices", Area: "devices",
+			Doc:       "A device is an MQTT client that may connect.",
+			Normalize: func(_ context.Context, doc, _ []byte) ([]byte, error) { return mqttgw.NormalizeDevice(doc) },
+		},
+	}
+}
+
+// checked returns a document that can be parsed.
+func checked[T any](doc []byte, parse func([]byte) (T, error)) ([]byte, error) {
+	if _, err := parse(doc); err != nil {
+		return nil, err
+	}
+	return doc, nil
+}
+
+// ruleRefs lists the targets that a rule names.
+func ruleRefs(doc []byte) []api.Ref {
+	var rule struct {
+		Targets []struct {
+			Target string `json:"target"`
+		} `json:"targets"`
+	}
+	if json.Unmarshal(doc, &rule) != nil {
+		return nil // it was checked before it was stored
+	}
+	refs := make([]api.Ref, len(rule.Targets))
+	for i, t := range rule.Targets {
+		refs[i] = api.Ref{Kind: kindTarget, Name: t.Target, Pointer: fmt.Sprintf("/targets/%d/target", i)}
+	}
+	return refs
+}

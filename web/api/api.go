@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rialto-bridge/rialto/bridge"
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/store"
+)
+
+// Bridge is what the API needs of the event path. OnBridge makes one of the real thing.
+type Bridge interface {
+	Ingest(ctx context.Context, bus string, recs []*event.Record) ([]bridge.Receipt, error)
+	Event(ctx context.Context, bus, id, source string) (*bridge.Found, error)
+	Search(ctx context.Context, bus string, q bridge.SearchQuery) (bridge.SearchPage, error)
+	Follow(ctx context.Context, o bridge.FollowOptions, fn func(eventlog.Entry) error) error
+	DeadLetters(ctx context.Context, q bridge.DeadQuery) (bridge.DeadPage, error)
+	Ledger(ctx context.Context, q bridge.LedgerQuery) (bridge.Ledger, error)
+	Buses() []string
+	Checks() []bridge.Check
+	// Position is the last committed position of a bus; its sequence is 0 when the bus is empty.
+	Position(bus string) (event.Position, error)
+}
+
+// OnBridge makes b what the API needs.
+func OnBridge(b *bridge.Bridge) Bridge { return onBridge{b} }
+
+type onBridge struct{ *bridge.Bridge }
+
+func (b onBridge) Position(bus string) (event.Position, error) {
+	l, err := b.Bus(bus)
+	if err != nil {
+		return event.Position{}, err
+	}
+	return event.Position{Stream: l.StreamName(), Seq: l.Committed()}, nil
+}
+
+// Options are what an API is made of. Bridge, Store and Keys are required.
+type Options struct {
+	Bridge Bridge
+	Store  store.Store
+	Keys   *Keys
+	Kinds  []Kind // of definitions, without keys, which the API knows itself
+
+	Anonymous bool         // who sends no key may do everything: for a loopback listener only
+	Limits    event.Limits // of ingested events
+	Version   string       // of the program, for /openapi.json and the page
+	Listeners func() []Listener
+	// Checks adds to what the bridge says to /readyz; may be nil.
+	Checks func() []bridge.Check
+
+	MaxStreams int           // server-sent event streams at a time; 0 = 1000
+	Heartbeat  time.Duration // of a quiet stream; 0 = 15 s
+	SlowClient time.Duration // how long a stream waits for its client to take one write; 0 = 30 s
+
+	Logger     *slog.Logger          // nil = none
+	Registerer prometheus.Registerer // nil = no metrics
+	Gatherer   prometheus.Gatherer   // what /metrics shows; nil = nothing
+	Now        func() time.Time      // nil = time.Now
+}
+
+// Listener is a line of the page at "/": what listens where.
+type Listener struct {
+	Name    string // such as HTTP, MQTT
+	Address string
+	Try     string // a command to try
+}
+
+// Validate joins all complaints about the options.
+func (o *Options) Validate() error {
+	var errs []error
+	if o.Bridge == nil || o.Store == nil || o.Keys == nil {
+		errs = append(errs, errors.New("api: bridge, store and keys are required"))
+	}
+	seen := map[string]bool{kindKey: true}
+	for _, k := range o.Kinds {
+		if k.Name == "" || k.Plural == "" || seen[k.Name] {
+			errs = append(errs, errors.New("api: a kind needs a plural and a name of its own: "+k.Name))
+		}
+		seen[k.Name] = true
+	}
+	return errors.Join(errs...)
+}
+
+// API serves the HTTP surface. It is safe for concurrent use; Close ends its streams.
+type API struct {
+	o       Options
+	log     *slog.Logger
+	metrics *metrics
+	mux     *chi.Mux
+	huma    huma.API
+	routes  []*route
+	spec    []byte // /openapi.json
+	page    []byte
+
+	kinds   []*Kind
+	writing chan struct{} // one definition is checked and written at a time, so that references hold
+	streams chan struct{} // a place for each stream
+	closed  context.Context
+	close   context.CancelFunc
+	noisy   throttle
+}
+
+// route is a line of the table.
+type route struct {
+	method, pattern string
+	need            need
+	long            bool // answers for as long as the client likes: no latency is measured
+	metrics         routeMetrics
+}
+
+// handler answers a request or returns an error, and then has written nothing.
+type handler func(w *reply, r *http.Request) error
+
+// New makes an API. It reads and opens nothing.
+func New(o Options) (*API, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Listeners == nil {
+		o.Listeners = func() []Listener { return nil }
+	}
+	if o.Checks == nil {
+		o.Checks = func() []bridge.Check { return nil }
+	}
+	if o.Gatherer == nil {
+		o.Gatherer = prometheus.NewRegistry()
+	}
+	if o.MaxStreams == 0 {
+		o.MaxStreams = 1000
+	}
+	if o.Heartbeat == 0 {
+		o.Heartbeat = 15 * time.Second
+	}
+	if o.SlowClient == 0 {
+		o.SlowClient = 30 * time.Second
+	}
+	a := &API{o: o, log: o.Logger.With("component", "api"), metrics: newMetrics(o.Registerer), mux: chi.NewMux(),
+		writing: make(chan struct{}, 1), streams: make(chan struct{}, o.MaxStreams)}
+	a.closed, a.close = context.WithCancel(context.Background())
+	a.mux.Use(middleware.GetHead)
+	a.mux.NotFound(func(w http.ResponseWriter, r *http.Request) { a.fail(w.(*reply), r, errNoRoute) })
+	a.mux.MethodNotAllowed(a.otherMethod)
+	a.openControlPlane()
+	for _, k := range o.Kinds {
+		a.addKind(&k)
+	}
+	a.addKind(keyKind())
+	a.addKeyRoutes()
+	a.addPlainRoutes()
+	if err := a.describe(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *API) addPlainRoutes() {
+	const anyBus = "/v1/buses/{bus}"
+	a.add("POST", anyBus+"/events", onBus(areaEvents, accessWrite), a.ingest)
+	a.add("GET", anyBus+"/events", onBus(areaEvents, accessRead), a.searchEvents)
+	a.add("GET", anyBus+"/events/{id}", onBus(areaEvents, accessRead), a.getEvent)
+	a.add("GET", "/v1/stream", need{open: true}, a.stream).long = true // each topic is checked
+	a.add("GET", "/v1/deadletters", onQueryBus(areaEvents, accessRead), a.listDeadLetters)
+	a.add("GET", "/v1/ledger", onQueryBus(areaEvents, accessRead), a.getLedger)
+	a.add("GET", "/livez", need{open: true}, a.livez)
+	a.add("GET", "/readyz", need{open: true}, a.readyz)
+	a.add("GET", "/metrics", need{area: areaAdmin, access: accessRead}, a.showMetrics())
+	a.add("GET", "/openapi.json", need{open: true}, a.showSpec)
+	a.add("GET", "/", need{open: true}, a.showPage)
+}
+
+// add puts a route into the table.
+func (a *API) add(method, pattern string, n need, h handler) *route {
+	rt := &route{method: method, pattern: pattern, need: n, metrics: a.metrics.route(method, pattern)}
+	a.routes = append(a.routes, rt)
+	a.mux.MethodFunc(method, pattern, func(rw http.ResponseWriter, r *http.Request) {
+		w := rw.(*reply) // ServeHTTP made it, and no middleware wraps it
+		w.route = rt
+		err := a.authorize(w, r, n)
+		if err == nil {
+			err = h(w, r)
+		}
+		if err != nil {
+			a.fail(w, r, err)
+		}
+	})
+	return rt
+}
+
+// Close ends the streams, now and later ones. It is for http.Server.RegisterOnShutdown, since a server that shuts down
+// waits for requests under way. Safe to call twice.
+func (a *API) Close() { a.close() }

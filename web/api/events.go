@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"bytes"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/rialto-bridge/rialto/bridge"
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/fault"
+)
+
+// getEvent answers a stored event with its journey.
+func (a *API) getEvent(w *reply, r *http.Request) error {
+	q, err := readQuery(r, "source")
+	if err != nil {
+		return err
+	}
+	if err := q.err(); err != nil {
+		return err
+	}
+	id := pathParam(r, "id")
+	if id == "" {
+		return errNoRoute
+	}
+	found, err := a.o.Bridge.Event(r.Context(), pathParam(r, "bus"), id, q.text("source"))
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := writeFound(&b, found); err != nil {
+		return err
+	}
+	return w.send(http.StatusOK, contentJSON, b.Bytes())
+}
+
+// states are what a search can ask for.
+var states = []string{bridge.StatePending, bridge.StateUnmatched, bridge.StateDelivered, bridge.StateDead, bridge.StateCancelled}
+
+// searchEvents answers a list of events, newest first.
+func (a *API) searchEvents(w *reply, r *http.Request) error {
+	q, err := readQuery(r, "type", "source", "subject", "status", "from", "to", "limit", "cursor")
+	if err != nil {
+		return err
+	}
+	s := bridge.SearchQuery{Type: q.text("type"), Source: q.text("source"), Subject: q.text("subject"), Status: q.text("status"),
+		From: q.time("from"), To: q.time("to"), Limit: q.limit(), Cursor: q.text("cursor")}
+	if s.Status != "" && !contains(states, s.Status) {
+		q.fault("status", "must be one of "+list(states))
+	}
+	if err := q.err(); err != nil {
+		return err
+	}
+	page, err := a.o.Bridge.Search(r.Context(), pathParam(r, "bus"), s)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	b.WriteString(`{"items":[`)
+	for i := range page.Items {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if err := writeFound(&b, &page.Items[i]); err != nil {
+			return err
+		}
+	}
+	return sendPage(w, &b, page.NextCursor)
+}
+
+// sendPage ends a list and sends it.
+func sendPage(w *reply, b *bytes.Buffer, next string) error {
+	b.WriteByte(']')
+	if next != "" {
+		b.WriteString(`,"nextCursor":`)
+		b.Write(appendJSONString(nil, next))
+	}
+	b.WriteByte('}')
+	return w.send(http.StatusOK, contentJSON, b.Bytes())
+}
+
+// origin is how an MQTT publish is shown.
+type origin struct {
+	Topic     string `json:"topic"`
+	Client    string `json:"client"`
+	Principal string `json:"principal,omitempty"`
+	QoS       byte   `json:"qos"`
+	Retain    bool   `json:"retain,omitempty"`
+}
+
+// writeFound writes an event with what is known of it.
+func writeFound(b *bytes.Buffer, f *bridge.Found) error {
+	writeEvent(b, f.Event, f.Position, f.Received)
+	if f.State != "" {
+		b.WriteString(`,"status":` + strconv.Quote(f.State))
+	}
+	if f.Origin != nil {
+		b.WriteString(`,"origin":`)
+		o := origin{f.Origin.Topic, f.Origin.Client, f.Origin.Principal, f.Origin.QoS, f.Origin.Retain}
+		if err := encodeJSON(b, o); err != nil {
+			return err
+		}
+	}
+	if len(f.Others) > 0 {
+		b.WriteString(`,"others":`)
+		if err := encodeJSON(b, f.Others); err != nil {
+			return err
+		}
+	}
+	if f.Journey != nil {
+		b.WriteString(`,"journey":`)
+		if err := encodeJSON(b, f.Journey); err != nil {
+			return err
+		}
+	}
+	b.WriteByte('}')
+	return nil
+}
+
+// writeEvent writes {"event","position","received" without the closing brace.
+func writeEvent(b *bytes.Buffer, e *event.Event, pos event.Position, received time.Time) {
+	b.WriteString(`{"event":`)
+	b.Write(event.AppendJSON(b.AvailableBuffer(), e))
+	b.WriteString(`,"position":"` + pos.String() + `","received":"`)
+	b.Write(received.UTC().AppendFormat(b.AvailableBuffer(), time.RFC3339Nano))
+	b.WriteByte('"')
+}
+
+// listDeadLetters answers a list of dead letters, newest first.
+func (a *API) listDeadLetters(w *reply, r *http.Request) error {
+	q, err := readQuery(r, "bus", "rule", "target", "reason", "from", "to", "limit", "cursor")
+	if err != nil {
+		return err
+	}
+	d := bridge.DeadQuery{Bus: q.text("bus"), Rule: q.text("rule"), Target: q.text("target"), Reason: q.text("reason"),
+		From: q.time("from"), To: q.time("to"), Limit: q.limit(), Cursor: q.text("cursor")}
+	if err := q.err(); err != nil {
+		return err
+	}
+	page, err := a.o.Bridge.DeadLetters(r.Context(), d)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	b.WriteString(`{"items":[`)
+	for i := range page.Items {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if err := encodeJSON(&b, &page.Items[i]); err != nil {
+			return err
+		}
+		if e := page.Items[i].Event; e != nil {
+			b.Truncate(b.Len() - 1)
+			b.WriteString(`,"event":`)
+			b.Write(event.AppendJSON(b.AvailableBuffer(), e))
+			b.WriteByte('}')
+		}
+	}
+	return sendPage(w, &b, page.NextCursor)
+}
+
+// getLedger answers the account of one bus, or of all.
+func (a *API) getLedger(w *reply, r *http.Request) error {
+	q, err := readQuery(r, "bus", "from", "to")
+	if err != nil {
+		return err
+	}
+	from, to := q.time("from"), q.time("to")
+	if err := q.err(); err != nil {
+		return err
+	}
+	buses := a.o.Bridge.Buses()
+	if bus := q.text("bus"); bus != "" {
+		buses = []string{bus}
+	}
+	account := ledgerDoc{Balanced: true, Buses: []bridge.Ledger{}}
+	for _, bus := range buses {
+		l, err := a.o.Bridge.Ledger(r.Context(), bridge.LedgerQuery{Bus: bus, From: from, To: to})
+		if err != nil {
+			return err
+		}
+		account.Balanced = account.Balanced && l.Balanced
+		account.Buses = append(account.Buses, l)
+	}
+	var b bytes.Buffer
+	if err := encodeJSON(&b, account); err != nil {
+		return err
+	}
+	return w.send(http.StatusOK, contentJSON, b.Bytes())
+}
+
+type ledgerDoc struct {
+	Balanced bool            `json:"balanced"`
+	Buses    []bridge.Ledger `json:"buses"`
+}
+
+var errStopping = fault.New(fault.Unavailable, "the server is stopping")

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+func contains(list []string, s string) bool { return slices.Contains(list, s) }
+
+func list(s []string) string { return strings.Join(s, ", ") }
+
+const schemaPrefix = "#/components/schemas/"
+
+// newSpec is the description before any route is in it.
+func newSpec(version string, registry huma.Registry) *huma.OpenAPI {
+	if version == "" {
+		version = "dev"
+	}
+	registry.Schema(reflect.TypeFor[Problem](), true, "Problem")
+	return &huma.OpenAPI{
+		OpenAPI: "3.1.0",
+		Info: &huma.Info{Title: "Rialto", Version: version, Description: "The HTTP API of the Rialto event bridge. " +
+			"Errors are problem documents (RFC 9457) whose type is urn:rialto:problem:<slug>: " + list(slugs()) + ".",
+			License: &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"}},
+		Components: &huma.Components{
+			Schemas:         registry,
+			SecuritySchemes: map[string]*huma.SecurityScheme{"key": {Type: "http", Scheme: "bearer", Description: "A key: POST /v1/keys makes one."}},
+		},
+	}
+}
+
+func slugs() []string {
+	var out []string
+	for _, k := range problemKinds {
+		out = append(out, k.slug)
+	}
+	return out
+}
+
+func security(n need) []map[string][]string {
+	if n.open {
+		return []map[string][]string{}
+	}
+	return []map[string][]string{{"key": {n.area + ":" + n.access}}}
+}
+
+func ref(name string) *huma.Schema { return &huma.Schema{Ref: schemaPrefix + name} }
+
+func jsonContent(s *huma.Schema) map[string]*huma.MediaType {
+	return map[string]*huma.MediaType{"application/json": {Schema: s}}
+}
+
+func problemResponse() *huma.Response {
+	return &huma.Response{Description: "A problem", Content: map[string]*huma.MediaType{"application/problem+json": {Schema: ref("Problem")}}}
+}
+
+func documentResponses(k *Kind, statuses ...int) map[string]*huma.Response {
+	out := map[string]*huma.Response{"default": problemResponse()}
+	for _, s := range statuses {
+		out[strconv.Itoa(s)] = &huma.Response{Description: k.Name, Content: jsonContent(ref(k.Name))}
+	}
+	return out
+}
+
+func listResponses(k *Kind) map[string]*huma.Response {
+	return map[string]*huma.Response{"default": problemResponse(), "200": {Description: "A page", Content: jsonContent(pageSchema(ref(k.Name)))}}
+}
+
+func noContentResponses() map[string]*huma.Response {
+	return map[string]*huma.Response{"default": problemResponse(), "204": {Description: "Deleted"}}
+}
+
+func documentBody(k *Kind) *huma.RequestBody {
+	return &huma.RequestBody{Required: true, Content: jsonContent(ref(k.Name))}
+}
+
+func pageSchema(item *huma.Schema) *huma.Schema {
+	return object([]string{"items"}, map[string]*huma.Schema{
+		"items":      {Type: "array", Items: item},
+		"nextCursor": {Type: "string", Description: "cursor of the next page; absent on the last"},
+	})
+}
+
+func object(required []string, props map[string]*huma.Schema) *huma.Schema {
+	return &huma.Schema{Type: "object", Required: required, Properties: props}
+}
+
+func text(description string) *huma.Schema {
+	return &huma.Schema{Type: "string", Description: description}
+}
+
+func pathParamDoc(name, description string) *huma.Param {
+	return &huma.Param{Name: name, In: "path", Required: true, Description: description, Schema: &huma.Schema{Type: "string"}}
+}
+
+func nameParam(k *Kind) *huma.Param {
+	return pathParamDoc("name", "name of the "+strings.ToLower(k.Name))
+}
+
+func pathParams(k *Kind, item bool) []*huma.Param {
+	var out []*huma.Param
+	if k.Scoped {
+		out = append(out, pathParamDoc("bus", "name of the bus"))
+	}
+	if item {
+		out = append(out, nameParam(k))
+	}
+	return out
+}
+
+func queryDoc(name, description string, schema *huma.Schema) *huma.Param {
+	if schema == nil {
+		schema = &huma.Schema{Type: "string"}
+	}
+	return &huma.Param{Name: name, In: "query", Description: description, Schema: schema}
+}
+
+// describe adds to the description what huma does not know: the plain routes and the kinds' schemas; and renders it.
+func (a *API) describe() error {
+	spec := a.huma.OpenAPI()
+	schemas := spec.Components.Schemas.Map()
+	delete(schemas, "ErrorModel") // huma's own errors never leave
+	delete(schemas, "ErrorDetail")
+	for _, k := range a.kinds {
+		s, err := kindSchema(k)
+		if err != nil {
+			return err
+		}
+		schemas[k.Name] = s
+	}
+	schemas["Event"] = &huma.Schema{Type: "object", Description: "A CloudEvent in JSON format (CloudEvents 1.0.2).",
+		Required:   []string{"specversion", "id", "source", "type"},
+		Properties: map[string]*huma.Schema{"specversion": text("1.0"), "id": text(""), "source": text(""), "type": text("")}}
+	schemas["StoredEvent"] = object([]string{"event", "position", "received"}, map[string]*huma.Schema{
+		"event": ref("Event"), "position": text("<stream>:<sequence>"), "received": {Type: "string", Format: "date-time"},
+		"status":  text("one of " + list(states)),
+		"origin":  {Type: "object", Description: "how it was published over MQTT"},
+		"others":  {Type: "array", Items: text(""), Description: "positions of other events with this id"},
+		"journey": {Type: "object", Description: "which rules matched, and every attempt to deliver it"},
+	})
+	ops := a.plainOperations()
+	for _, rt := range a.routes {
+		id := rt.method + " " + rt.pattern
+		op, ok := ops[id]
+		if !ok {
+			continue // huma has it
+		}
+		op.Method, op.Path = rt.method, rt.pattern
+		if op.Security == nil {
+			op.Security = security(rt.need)
+		}
+		if op.Responses["default"] == nil {
+			op.Responses["default"] = problemResponse()
+		}
+		spec.AddOperation(op)
+		delete(ops, id)
+	}
+	for id := range ops {
+		return fmt.Errorf("api: %s is described and no route", id)
+	}
+	b, err := json.Marshal(spec)
+	a.spec = b
+	return err
+}
+
+// kindSchema is the schema of a kind with what the server owns.
+func kindSchema(k *Kind) (*huma.Schema, error) {
+	doc := map[string]any{"type": "object"}
+	if k.Schema != nil {
+		if err := json.Unmarshal(k.Schema, &doc); err != nil {
+			return nil, fmt.Errorf("api: schema of kind %s: %w", k.Name, err)
+		}
+	}
+	props, _ := doc["properties"].(map[string]any)
+	if props == nil {
+		props = map[string]any{}
+	}
+	for name, s := range map[string]any{
+		"revision":  map[string]any{"type": "integer", "readOnly": true, "description": "grows with every change"},
+		"createdAt": map[string]any{"type": "string", "format": "date-time", "readOnly": true},
+		"updatedAt": map[string]any{"type": "string", "format": "date-time", "readOnly": true},
+		"status":    map[string]any{"type": "object", "readOnly": true},
+	} {
+		props[name] = s
+	}
+	doc["properties"] = props
+	return &huma.Schema{Extensions: doc}, nil
+}
+
+// plainOperations describes the routes that are not huma's.
+func (a *API) plainOperations() map[string]*huma.Operation {
+	bus := pathParamDoc("bus", "name of the bus")
+	limit := queryDoc("limit", "how many at most", &huma.Schema{Type: "integer", Minimum: f64(1), Maximum: f64(1000), Default: 100})
+	cursor := queryDoc("cursor", "nextCursor of the page before", nil)
+	from := queryDoc("from", "not before", &huma.Schema{Type: "string", Format: "date-time"})
+	to := queryDoc("to", "not after", &huma.Schema{Type: "string", Format: "date-time"})
+	ok := func(description, media string, s *huma.Schema) map[string]*huma.Response {
+		return map[string]*huma.Response{"200": {Description: description, Content: map[string]*huma.MediaType{media: {Schema: s}}}}
+	}
+	plain := &huma.Schema{Type: "string"}
+	return map[string]*huma.Operation{
+		"POST /v1/buses/{bus}/events": {
+			OperationID: "ingest-events", Tags: []string{"events"}, Summary: "Take events in", Parameters: []*huma.Param{bus},
+			Description: "CloudEvents in binary, structured or batch mode (HTTP binding 1.0.2). 202 means that every event is in the log. " +
+				"An event that is there already, by source and id, is answered with the position it got first.",
+			RequestBody: &huma.RequestBody{Content: map[string]*huma.MediaType{
+				"application/cloudevents+json":       {Schema: ref("Event")},
+				"application/cloudevents-batch+json": {Schema: &huma.Schema{Type: "array", Items: ref("Event")}},
+				"*/*":                                {Schema: &huma.Schema{Description: "binary mode: the data; attributes stand in ce- headers"}},
+			}},
+			Responses: map[string]*huma.Response{"202": {Description: "All events are stored", Content: jsonContent(
+				object([]string{"accepted"}, map[string]*huma.Schema{"accepted": {Type: "array", Items: object([]string{"id", "position"},
+					map[string]*huma.Schema{"id": text("of the event"), "position": text("<stream>:<sequence>"),
+						"duplicate": {Type: "boolean", Description: "it was there already"}})}}))}},
+		},
+		"GET /v1/buses/{bus}/events": {
+			OperationID: "search-events", Tags: []string{"events"}, Summary: "Search events, newest first",
+			Description: "A page may be short, or empty, and still have a nextCursor: a search looks at so many events and no more.",
+			Parameters: []*huma.Param{bus, queryDoc("type", "exactly this type", nil), queryDoc("source", "exactly this source", nil),
+				queryDoc("subject", "exactly this subject", nil), queryDoc("status", "one of "+list(states), nil), from, to, limit, cursor},
+			Responses: ok("A page", "application/json", pageSchema(ref("StoredEvent"))),
+		},
+		"GET /v1/buses/{bus}/events/{id}": {
+			OperationID: "get-event", Tags: []string{"events"}, Summary: "Get an event and its journey",
+			Description: "An event can be read as soon as it was accepted. The id is percent-encoded once, so it may hold / ? # and %.",
+			Parameters:  []*huma.Param{bus, pathParamDoc("id", "of the event"), queryDoc("source", "which, if several events have the id; default: the newest", nil)},
+			Responses:   ok("The event", "application/json", ref("StoredEvent")),
+		},
+		"GET /v1/stream": {
+			OperationID: "stream", Tags: []string{"events"}, Summary: "Follow events as they are stored (server-sent events)",
+			Security: security(need{area: areaEvents, access: accessRead}),
+			Description: "Messages of type event have {bus, position, received, event} as data. A message of type error has a problem and ends the " +
+				"stream. Coming back with the last id as Last-Event-ID goes on exactly there. Needs events:read on each bus.",
+			Parameters: []*huma.Param{
+				{Name: "topics", In: "query", Required: true, Description: "events:<bus>,events:<bus>,...", Schema: plain},
+				queryDoc("from", "position to start at, or now (the default)", nil), queryDoc("type", "only events of this type", nil),
+				{Name: "Last-Event-ID", In: "header", Description: "id of the last message that was received", Schema: plain}},
+			Responses: ok("The stream", "text/event-stream", plain),
+		},
+		"GET /v1/deadletters": {
+			OperationID: "list-deadletters", Tags: []string{"deliveries"}, Summary: "List dead letters, newest first",
+			Parameters: []*huma.Param{queryDoc("bus", "only of this bus", nil), queryDoc("rule", "only of this rule", nil),
+				queryDoc("target", "only of this target", nil), queryDoc("reason", "only with this reason", nil), from, to, limit, cursor},
+			Responses: ok("A page", "application/json", pageSchema(&huma.Schema{Type: "object", Description: "a delivery that ended without success"})),
+		},
+		"GET /v1/ledger": {
+			OperationID: "get-ledger", Tags: []string{"deliveries"}, Summary: "The account of every event and delivery",
+			Parameters: []*huma.Param{queryDoc("bus", "only of this bus", nil), from, to},
+			Responses: ok("The account", "application/json", object([]string{"balanced", "buses"}, map[string]*huma.Schema{
+				"balanced": {Type: "boolean"}, "buses": {Type: "array", Items: &huma.Schema{Type: "object"}}})),
+		},
+		"GET /livez": {OperationID: "livez", Tags: []string{"operations"}, Summary: "Whether the process answers",
+			Responses: ok("It does", "text/plain", plain)},
+		"GET /readyz": {OperationID: "readyz", Tags: []string{"operations"}, Summary: "Whether everything works",
+			Parameters: []*huma.Param{queryDoc("verbose", "list every check", &huma.Schema{Type: "boolean"})},
+			Responses: map[string]*huma.Response{
+				"200": {Description: "Everything works", Content: map[string]*huma.MediaType{"text/plain": {Schema: plain}}},
+				"503": {Description: "Something does not", Content: map[string]*huma.MediaType{"text/plain": {Schema: plain}}}}},
+		"GET /metrics": {OperationID: "metrics", Tags: []string{"operations"}, Summary: "Metrics in the format of Prometheus",
+			Responses: ok("Metrics", "text/plain", plain)},
+		"GET /openapi.json": {OperationID: "openapi", Tags: []string{"operations"}, Summary: "This description",
+			Responses: ok("OpenAPI 3.1", "application/json", &huma.Schema{Type: "object"})},
+		"GET /": {OperationID: "page", Tags: []string{"operations"}, Summary: "A page that says what listens where",
+			Responses: ok("The page", "text/html", plain)},
+	}
+}
+
+func f64(f float64) *float64 { return &f }
+
+// showSpec answers the description of the API.
+func (a *API) showSpec(w *reply, r *http.Request) error {
+	if _, err := noQuery(r); err != nil {
+		return err
+	}
+	return w.send(http.StatusOK, contentJSON, a.spec)
+}

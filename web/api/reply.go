@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// reply is the response of one request and what is noted of it. It is pooled: nothing may keep it beyond the request.
+type reply struct {
+	http.ResponseWriter
+	status int // 0 until the header is written
+	route  *route
+	id     string // request id
+	key    string // name of the key that came with it; "" for none
+	slug   string // of the problem that was answered; "" for none
+}
+
+var replies = sync.Pool{New: func() any { return new(reply) }}
+
+// WriteHeader notes the status and passes it on.
+func (w *reply) WriteHeader(status int) {
+	if w.status == 0 && status >= 200 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write passes b on.
+func (w *reply) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *reply) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Header values that are set on many answers. net/http does not change them.
+var (
+	contentJSON    = []string{"application/json"}
+	contentProblem = []string{"application/problem+json"}
+	noStore        = []string{"no-store"}
+	noSniff        = []string{"nosniff"}
+)
+
+// send writes a whole answer.
+func (w *reply) send(status int, contentType []string, body []byte) error {
+	h := w.Header()
+	h["Content-Type"] = contentType
+	w.WriteHeader(status)
+	// Who has gone does not read an error either, and the server notices by itself.
+	_, _ = w.Write(body)
+	return nil
+}
+
+// ServeHTTP answers a request.
+func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	start := a.o.Now()
+	w := replies.Get().(*reply)
+	*w = reply{ResponseWriter: rw, id: requestID(r)}
+	h := rw.Header()
+	h["X-Request-Id"] = []string{w.id}
+	h["X-Content-Type-Options"] = noSniff
+	a.metrics.inFlight.Inc()
+	defer func() {
+		a.metrics.inFlight.Dec()
+		a.note(w, r, start)
+		*w = reply{}
+		replies.Put(w)
+	}()
+	defer func() {
+		if p := recover(); p != nil {
+			a.recovered(w, r, p)
+		}
+	}()
+	if a.o.Anonymous && !loopbackHost(r.Host) {
+		a.fail(w, r, errForeignHost)
+		return
+	}
+	a.mux.ServeHTTP(w, r)
+}
+
+// recovered answers a request whose handler panicked.
+func (a *API) recovered(w *reply, r *http.Request, p any) {
+	if p == http.ErrAbortHandler { //nolint:errorlint // it is panicked as it is
+		panic(p)
+	}
+	a.log.Error("handler panicked", "requestId", w.id, "method", r.Method, "err", fmt.Sprint(p), "stack", string(debug.Stack()))
+	if w.status == 0 {
+		a.fail(w, r, errPanicked)
+		return
+	}
+	panic(http.ErrAbortHandler) // half an answer is out: breaking the connection is all that tells
+}
+
+// note counts the request and writes the access log.
+func (a *API) note(w *reply, r *http.Request, start time.Time) {
+	took := a.o.Now().Sub(start)
+	m := &a.metrics.unmatched
+	long := false
+	if w.route != nil {
+		m, long = &w.route.metrics, w.route.long
+	}
+	m.observe(w.status, took, long)
+	if a.log.Enabled(r.Context(), levelDebug) {
+		pattern := ""
+		if w.route != nil {
+			pattern = w.route.pattern
+		}
+		a.log.Debug("request", "method", r.Method, "route", pattern, "status", w.status, "duration", took, "requestId", w.id,
+			"key", w.key)
+	}
+}
+
+// requestID is what the client called the request, if that is sane, else a new one.
+func requestID(r *http.Request) string {
+	if v := r.Header["X-Request-Id"]; len(v) == 1 && saneID(v[0]) {
+		return v[0]
+	}
+	var b [16]byte
+	s := strconv.AppendUint(b[:0], rand.Uint64()|1<<63, 36) // always 13 digits
+	return string(s)
+}
+
+func saneID(s string) bool {
+	if s == "" || len(s) > 64 {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c == '.') {
+			return false
+		}
+	}
+	return true
+}

@@ -5,11 +5,14 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 
 	"github.com/spf13/cobra"
+
+	"github.com/rialto-bridge/rialto/rules"
 )
 
 func newApply(c *cli) *cobra.Command {
@@ -58,8 +61,13 @@ func (c *cli) apply(ctx context.Context, files []string, dryRun bool) error {
 	}
 	var first error
 	var results []json.RawMessage
+	fresh := map[string]bool{} // what a dry run would have made
 	for _, doc := range docs {
 		result, err := cl.applyOne(ctx, doc, dryRun)
+		if err != nil && dryRun && onlyMissing(err, doc, fresh) {
+			result.Outcome, err = "created", nil
+		}
+		fresh[doc.kind.name+"/"+doc.name] = result.Outcome == "created"
 		if err != nil {
 			result.Outcome, result.Error = "failed", err.Error()
 			c.complain(fmt.Errorf("%s (%s): %w", doc, doc.from, err))
@@ -143,4 +151,30 @@ func (cl *client) applyOne(ctx context.Context, doc document, dryRun bool) (appl
 		result.Outcome = "configured"
 	}
 	return result, nil
+}
+
+// onlyMissing reports whether a dry run refused a rule for nothing but what the same run would make before it: its bus
+// or its targets.
+func onlyMissing(err error, doc document, fresh map[string]bool) bool {
+	var p *problem
+	if doc.kind.name != "Rule" || !errors.As(err, &p) {
+		return false
+	}
+	if p.Status == http.StatusNotFound && fresh["Bus/"+doc.bus] {
+		_, err := rules.ParseRule(doc.raw) // the server had not looked into it yet
+		return err == nil
+	}
+	var rule struct {
+		Targets []struct{ Target string }
+	}
+	if p.Status != http.StatusBadRequest || len(p.Errors) == 0 || json.Unmarshal(doc.raw, &rule) != nil {
+		return false
+	}
+	for _, e := range p.Errors {
+		var i int
+		if _, err := fmt.Sscanf(e.Pointer, "/targets/%d/target", &i); err != nil || i < 0 || i >= len(rule.Targets) || !fresh["Target/"+rule.Targets[i].Target] {
+			return false
+		}
+	}
+	return true
 }

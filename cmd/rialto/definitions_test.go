@@ -123,6 +123,10 @@ func (s *shelf) store(w http.ResponseWriter, r *http.Request, path string, post 
 	if post {
 		path += "/" + doc.Name
 	}
+	if base, rule := strings.CutSuffix(filepath.Dir(path), "/rules"); rule && base != "/v1/buses/default" && s.docs[base] == nil {
+		says(404, `{"detail":"there is no `+base+`"}`)(w, r)
+		return
+	}
 	_, exists := s.docs[path]
 	etag := fmt.Sprintf(`"%d"`, s.revs[path])
 	switch {
@@ -261,6 +265,32 @@ func TestApplyGoesOnAfterARefusal(t *testing.T) {
 		if !strings.Contains(got.err, want) {
 			t.Errorf("stderr %q does not say %q", got.err, want)
 		}
+	}
+}
+
+// A dry run of a whole file does not stumble over what the file itself would make first.
+func TestApplyDryRunOfReferences(t *testing.T) {
+	missing := func(pointer string) http.HandlerFunc {
+		return says(400, `{"detail":"invalid","errors":[{"pointer":"`+pointer+`","detail":"there is no target of this name"}]}`)
+	}
+	server := serve(t, map[string]http.HandlerFunc{
+		"GET /":                            says(404, `{}`),
+		"PUT /v1/targets/a":                says(201, `{}`),
+		"PUT /v1/buses/default/rules/good": missing("/targets/0/target"),
+		"PUT /v1/buses/default/rules/bad":  missing("/targets/1/target"),
+		"PUT /v1/buses/none/rules/lost":    says(404, `{"detail":"no bus none"}`),
+	})
+	got := rialto(t, server, `
+{kind: Target, name: a}
+---
+{kind: Rule, name: good, targets: [{target: a}]}
+---
+{kind: Rule, name: bad, targets: [{target: a}, {target: b}]}
+---
+{kind: Rule, name: lost, bus: none, targets: [{target: a}]}
+`, "apply", "-f", "-", "--dry-run")
+	if want := "target/a created (dry run)\nrule/good created (dry run)\n"; got.code != exitFailed || got.out != want {
+		t.Errorf("exit %d, %s%s; want\n%s", got.code, got.out, got.err, want)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	yamlv2 "go.yaml.in/yaml/v2"
 	"sigs.k8s.io/yaml"
 )
 
@@ -135,12 +136,28 @@ func parseDocuments(from string, text []byte) ([]document, error) {
 // splitDocuments returns the documents of a file as JSON. Empty ones are left out.
 func splitDocuments(text []byte) ([]json.RawMessage, error) {
 	text = bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\uFEFF")))
-	if len(text) > 0 && (text[0] == '{' || text[0] == '[') {
-		return splitJSON(text)
+	if len(text) == 0 || text[0] != '{' && text[0] != '[' {
+		return splitYAML(text)
 	}
+	values, err := splitJSON(text)
+	if err == nil {
+		return values, nil
+	}
+	// YAML has braces, too.
+	if values, yamlErr := splitYAML(text); yamlErr == nil {
+		return values, nil
+	}
+	return nil, err
+}
+
+// splitYAML reads documents that stand between lines of ---.
+func splitYAML(text []byte) ([]json.RawMessage, error) {
 	var values []json.RawMessage
-	for i, part := range splitYAML(text) {
+	for i, part := range cutYAML(text) {
 		value, err := yaml.YAMLToJSONStrict(part)
+		if err == nil {
+			err = nothingAfter(part)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("document %d: %s", i+1, strings.TrimPrefix(err.Error(), "yaml: "))
 		}
@@ -149,6 +166,20 @@ func splitDocuments(text []byte) ([]json.RawMessage, error) {
 		}
 	}
 	return values, nil
+}
+
+// nothingAfter is an error for a part that goes on after its document, which YAML readers pass over in silence.
+func nothingAfter(part []byte) error {
+	var value any
+	dec := yamlv2.NewDecoder(bytes.NewReader(part))
+	for range 2 {
+		if err := dec.Decode(&value); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	return errors.New("something stands after its end")
 }
 
 // splitJSON reads values one after the other, as they are written: numbers keep their form, and the server sees keys
@@ -184,8 +215,8 @@ func appendValue(values []json.RawMessage, value json.RawMessage) ([]json.RawMes
 	return append(values, list...), err
 }
 
-// splitYAML cuts at the lines that separate documents.
-func splitYAML(text []byte) [][]byte {
+// cutYAML cuts at the lines that separate documents.
+func cutYAML(text []byte) [][]byte {
 	var parts [][]byte
 	var part []byte
 	for line := range bytes.Lines(text) {

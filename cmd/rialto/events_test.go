@@ -153,7 +153,11 @@ func TestTailResumes(t *testing.T) {
 			}
 			switch connections {
 			case 1:
-				io.WriteString(w, ": hello\n\nretry: 10\n\n")
+				io.WriteString(w, ": hello\n\nretry: 10\nid: 0\n\n")
+			case 2:
+				if got := r.Header.Get("Last-Event-ID"); got != "0" {
+					t.Errorf("Last-Event-ID = %q, want 0", got)
+				}
 				send(1, "com.acme.a")
 				send(2, "org.other")
 				io.WriteString(w, "event: event\nid: 3\ndata: {\"cut off")
@@ -176,6 +180,16 @@ func TestTailResumes(t *testing.T) {
 `
 	if got.code != exitOK || got.out != want || !strings.Contains(got.err, "trying again") {
 		t.Errorf("exit %d, stderr %q\n%s", got.code, got.err, cmp.Diff(want, got.out))
+	}
+}
+
+// A stream that the server ends for a reason ends tail with that reason.
+func TestTailEnded(t *testing.T) {
+	server := serve(t, map[string]http.HandlerFunc{"GET /v1/stream": func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "id: 1\n\nevent: error\ndata: {\"status\":404,\"title\":\"not found\",\"detail\":\"no bus a\"}\n\n")
+	}})
+	if got := rialto(t, server, "", "tail", "--bus", "a"); got.code != exitNotFound || !strings.Contains(got.err, "no bus a (404)") {
+		t.Errorf("exit %d, stderr %q", got.code, got.err)
 	}
 }
 
@@ -292,11 +306,11 @@ func TestSearch(t *testing.T) {
 		if q.Get("type") != "com.acme.a" || q.Get("from") != "2026-11-29T20:00:00Z" || q.Get("limit") != "2" {
 			t.Errorf("query is %v", q)
 		}
-		says(200, `{"items":[{"event":{"id":"e1","type":"com.acme.a","subject":"box/17"},"position":"EV_devices:4","received":"2026-11-29T20:14:00Z","state":"delivered"},
+		says(200, `{"items":[{"event":{"id":"e1","type":"com.acme.a","subject":"box/17"},"position":"EV_devices:4","received":"2026-11-29T20:14:00Z","status":"delivered"},
 			{"event":{"id":"e2","type":"com.acme.a"},"position":"EV_devices:5","received":"2026-11-29T20:14:01Z"}],"nextCursor":"more"}`)(w, r)
 	}})
 	got := rialto(t, server, "", "search", "--bus", "devices", "--type", "com.acme.a", "--from", "15m", "--limit", "2")
-	want := `RECEIVED                 TYPE        SUBJECT  STATE      POSITION      ID
+	want := `RECEIVED                 TYPE        SUBJECT  STATUS     POSITION      ID
 2026-11-29 20:14:00.000  com.acme.a  box/17   delivered  EV_devices:4  e1
 2026-11-29 20:14:01.000  com.acme.a  -        -          EV_devices:5  e2
 `
@@ -324,25 +338,26 @@ func TestDeadLetters(t *testing.T) {
 func TestLedger(t *testing.T) {
 	account := func(bus string, difference int) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
-			says(200, fmt.Sprintf(`{"bus":%q,"balanced":%t,"difference":%d,"events":{"accepted":9,"matched":5,"unmatched":3,"notYetRouted":1},
-				"deliveries":[{"rule":"too-warm","target":"ops","owed":5,"delivered":2,"dead":1,"cancelled":1,"pending":1,"parked":1}]}`,
-				r.URL.Query().Get("bus"), difference == 0, difference))(w, r)
+			if got := r.URL.Query().Get("bus"); got != bus {
+				t.Errorf("bus = %q, want %q", got, bus)
+			}
+			says(200, fmt.Sprintf(`{"balanced":%t,"buses":[{"bus":"default","balanced":true,"events":{}},
+				{"bus":"devices","balanced":%[1]t,"difference":%d,"events":{"accepted":9,"matched":5,"unmatched":3,"notYetRouted":1},
+				"deliveries":[{"rule":"too-warm","target":"ops","owed":5,"delivered":2,"dead":1,"cancelled":1,"pending":1,"parked":1}]}]}`,
+				difference == 0, difference))(w, r)
 		}
 	}
-	server := serve(t, map[string]http.HandlerFunc{
-		"GET /v1/buses":  says(200, `{"items":[{"name":"default"}]}`),
-		"GET /v1/ledger": account("default", 0),
-	})
-	got := rialto(t, server, "", "ledger")
-	want := `default: 9 accepted = 5 matched + 3 unmatched + 1 not routed yet, adds up
+	got := rialto(t, serve(t, map[string]http.HandlerFunc{"GET /v1/ledger": account("", 0)}), "", "ledger")
+	want := `default: 0 accepted = 0 matched + 0 unmatched + 0 not routed yet, adds up
+
+devices: 9 accepted = 5 matched + 3 unmatched + 1 not routed yet, adds up
 RULE      TARGET  OWED  DELIVERED  UNDER WAY  PARKED  DEAD  ENDED OTHERWISE
 too-warm  ops     5     2          0          1       1     1
 `
 	if got.code != exitOK || got.out != want {
 		t.Errorf("exit %d, stderr %q\n%s", got.code, got.err, cmp.Diff(want, got.out))
 	}
-	server = serve(t, map[string]http.HandlerFunc{"GET /v1/ledger": account("devices", 3)})
-	got = rialto(t, server, "", "ledger", "--bus", "devices", "--from", "2h")
+	got = rialto(t, serve(t, map[string]http.HandlerFunc{"GET /v1/ledger": account("devices", 3)}), "", "ledger", "--bus", "devices", "--from", "2h")
 	if got.code != exitFailed || !strings.Contains(got.out, "differs by 3") || !strings.Contains(got.err, "devices does not add up") {
 		t.Errorf("exit %d, %s, stderr %q", got.code, got.out, got.err)
 	}
@@ -403,6 +418,9 @@ func FuzzStream(f *testing.F) {
 			// A message written out again is read as the same message.
 			if strings.ContainsAny(m.Data+m.Event+m.ID, "\r") {
 				continue
+			}
+			if m.Data == "" {
+				continue // an id alone
 			}
 			lines := "data: " + strings.ReplaceAll(m.Data, "\n", "\ndata: ")
 			again, err := newStreamReader(strings.NewReader("id: " + m.ID + "\nevent: " + m.Event + "\n" + lines + "\n\n")).Next()

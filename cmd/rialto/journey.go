@@ -52,11 +52,12 @@ func (cl *client) findEvent(ctx context.Context, bus, id, source string) (json.R
 	candidates := []string{bus}
 	if bus == "" {
 		var err error
-		if candidates, err = cl.buses(ctx); err != nil {
+		candidates, err = cl.buses(ctx)
+		switch {
+		case exitCode(err) == exitAuth:
+			candidates = []string{defaultBus, "devices"} // a key for events alone cannot list buses; these always exist
+		case err != nil:
 			return nil, "", err
-		}
-		if len(candidates) == 0 {
-			candidates = []string{defaultBus}
 		}
 	}
 	query := url.Values{}
@@ -73,10 +74,13 @@ func (cl *client) findEvent(ctx context.Context, bus, id, source string) (json.R
 		if err == nil {
 			return a.Body, bus, nil
 		}
-		if exitCode(err) != exitNotFound {
+		// A bus that the key does not cover may not be the one.
+		if code := exitCode(err); code != exitNotFound && (code != exitAuth || len(candidates) == 1) {
 			return nil, "", err
 		}
-		last = err
+		if last == nil || exitCode(err) == exitNotFound {
+			last = err
+		}
 	}
 	return nil, "", last
 }

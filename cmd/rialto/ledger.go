@@ -25,6 +25,7 @@ made. Every line adds up; a difference is a bug of the bridge and ends the comma
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			query := url.Values{}
+			set(query, "bus", bus)
 			if err := w.query(query, c.now()); err != nil {
 				return err
 			}
@@ -32,13 +33,7 @@ made. Every line adds up; a difference is a bug of the bridge and ends the comma
 			if err != nil {
 				return err
 			}
-			buses := []string{bus}
-			if bus == "" {
-				if buses, err = cl.buses(cmd.Context()); err != nil {
-					return err
-				}
-			}
-			return c.ledger(cmd.Context(), cl, buses, query)
+			return c.ledger(cmd.Context(), cl, query)
 		},
 	}
 	cmd.Flags().StringVar(&bus, "bus", "", "only this bus")
@@ -46,30 +41,29 @@ made. Every line adds up; a difference is a bug of the bridge and ends the comma
 	return cmd
 }
 
-func (c *cli) ledger(ctx context.Context, cl *client, buses []string, query url.Values) error {
-	var raw []json.RawMessage
-	var accounts []account
+func (c *cli) ledger(ctx context.Context, cl *client, query url.Values) error {
+	a, err := cl.do(ctx, request{Method: "GET", Path: "/v1/ledger", Query: query})
+	if err != nil {
+		return err
+	}
+	var all struct {
+		Balanced bool      `json:"balanced"`
+		Buses    []account `json:"buses"`
+	}
+	if err := json.Unmarshal(a.Body, &all); err != nil {
+		return fmt.Errorf("unreadable answer: %w", err)
+	}
+	err = c.print(json.RawMessage(a.Body), func(out io.Writer) error { return writeLedger(out, all.Buses, palette(c.colour)) })
+	if err != nil || all.Balanced {
+		return err
+	}
 	var differs []string
-	for _, bus := range buses {
-		query.Set("bus", bus)
-		answer, err := cl.do(ctx, request{Method: "GET", Path: "/v1/ledger", Query: query})
-		if err != nil {
-			return err
-		}
-		var a account
-		if err := json.Unmarshal(answer.Body, &a); err != nil {
-			return fmt.Errorf("unreadable answer: %w", err)
-		}
-		raw, accounts = append(raw, answer.Body), append(accounts, a)
+	for _, a := range all.Buses {
 		if !a.Balanced {
-			differs = append(differs, a.Bus)
+			differs = append(differs, clean(a.Bus))
 		}
 	}
-	err := c.printList(raw, func(out io.Writer) error { return writeLedger(out, accounts, palette(c.colour)) })
-	if err == nil && len(differs) > 0 {
-		err = fmt.Errorf("the ledger of %s does not add up: this is a bug, please report it", clean(strings.Join(differs, ", ")))
-	}
-	return err
+	return fmt.Errorf("the ledger of %s does not add up: this is a bug, please report it", strings.Join(differs, ", "))
 }
 
 // account is the ledger of one bus, as the server keeps it.

@@ -24,7 +24,7 @@ type eventStory struct {
 		QoS    int    `json:"qos"`
 	} `json:"origin"`
 	Others  []string `json:"others"`
-	State   string   `json:"state"` // in lists, where there is no journey
+	Status  string   `json:"status"` // its deliveries taken together
 	Journey struct {
 		State      string          `json:"state"`
 		RoutedAt   *time.Time      `json:"routedAt"`

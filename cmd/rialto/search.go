@@ -67,7 +67,7 @@ func writeEvents(out io.Writer, items []json.RawMessage, zone *time.Location) er
 			return err
 		}
 		rows = append(rows, []string{s.Received.In(zone).Format("2006-01-02 15:04:05.000"), clean(e.Type),
-			orDefault(clean(e.Subject), "-"), orDefault(clean(orDefault(s.State, s.Journey.State)), "-"), clean(s.Position), clean(e.ID)})
+			orDefault(clean(e.Subject), "-"), orDefault(clean(s.Status), "-"), clean(s.Position), clean(e.ID)})
 	}
-	return writeTable(out, []string{"RECEIVED", "TYPE", "SUBJECT", "STATE", "POSITION", "ID"}, rows)
+	return writeTable(out, []string{"RECEIVED", "TYPE", "SUBJECT", "STATUS", "POSITION", "ID"}, rows)
 }

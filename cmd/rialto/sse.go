@@ -18,7 +18,7 @@ const maxStreamLine = 16 << 20 // bytes: an event of 8 MiB in base64, and some
 type streamMessage struct {
 	ID    string // of the last id line so far, also of an earlier message
 	Event string // "message" when the stream names none
-	Data  string
+	Data  string // "" when the message only brings an id
 }
 
 // streamReader reads a server-sent event stream.
@@ -34,19 +34,20 @@ func newStreamReader(r io.Reader) *streamReader {
 	return &streamReader{scan: scan}
 }
 
-// Next blocks until there is a message. At the end of the stream it returns io.EOF; an unfinished message is dropped,
-// as the standard says.
+// Next blocks until there is a message, or an id that comes without one. At the end of the stream it returns io.EOF; an
+// unfinished message is dropped, as the standard says.
 func (s *streamReader) Next() (streamMessage, error) {
 	m := streamMessage{Event: "message"}
 	var data []string
-	for s.scan.Scan() {
+	for id := s.id; s.scan.Scan(); {
 		line := s.scan.Text()
 		if line == "" {
-			if data == nil {
+			if data == nil && id == s.id {
 				m.Event = "message"
 				continue
 			}
-			m.ID, m.Data = s.id, strings.Join(data, "\n")
+			s.id = id
+			m.ID, m.Data = id, strings.Join(data, "\n")
 			return m, nil
 		}
 		field, value, _ := strings.Cut(line, ":")
@@ -58,7 +59,7 @@ func (s *streamReader) Next() (streamMessage, error) {
 			m.Event = value
 		case "id":
 			if !strings.Contains(value, "\x00") {
-				s.id = value
+				id = value
 			}
 		case "retry":
 			if ms, err := strconv.Atoi(value); err == nil && ms >= 0 {

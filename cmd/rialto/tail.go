@@ -131,6 +131,9 @@ func (cl *client) follow(ctx context.Context, t tailing, last *string, show func
 	}
 	query := url.Values{"topics": {strings.Join(topics, ",")}}
 	set(query, "from", t.from)
+	if len(t.types) == 1 && !strings.HasSuffix(t.types[0], "*") {
+		query.Set("type", t.types[0]) // the server leaves the others out already
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cl.address("/v1/stream", query), nil)
 	if err != nil {
 		return false, err
@@ -149,7 +152,15 @@ func (cl *client) follow(ctx context.Context, t tailing, last *string, show func
 		if err != nil {
 			return true, &codeError{exitUnreachable, err}
 		}
-		if m.Event == "event" {
+		switch {
+		case m.Data == "": // an id to go on after
+		case m.Event == "error":
+			p := &problem{}
+			if err := json.Unmarshal([]byte(m.Data), p); err != nil {
+				return true, fmt.Errorf("unreadable message of the stream: %w", err)
+			}
+			return true, p
+		case m.Event == "event":
 			var s streamed
 			var head eventHead
 			if err := errors.Join(json.Unmarshal([]byte(m.Data), &s), json.Unmarshal(s.Event, &head)); err != nil {

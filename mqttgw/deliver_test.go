@@ -368,6 +368,8 @@ func TestMessageExpiry(t *testing.T) {
 	})
 	c := s.connect(packet.V5, "c")
 	c.subscribe(1, "t")
+	watch := s.connect(packet.V311, "watch")
+	watch.subscribe(1, "t")
 	p := s.connect(packet.V5, "p")
 	put := func(payload string, seconds uint32) {
 		m := publish("t", payload, 1, 1)
@@ -379,6 +381,9 @@ func TestMessageExpiry(t *testing.T) {
 	first := recv[*packet.Publish](c)
 	put("short", 2)
 	put("long", 100)
+	for range 3 {
+		watch.message() // so both have been offered to the client too, and wait
+	}
 	now.Store(int64(3 * time.Second))
 	c.send(&packet.Ack{Kind: packet.TypePuback, PacketID: first.PacketID})
 	m := c.message()

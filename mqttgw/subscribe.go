@@ -75,12 +75,14 @@ func (c *conn) checkFilter(filter string) packet.Reason {
 // first message.
 func (c *conn) subscribe(add []*subscription, ack *packet.Suback) {
 	var replaced []*subscription
-	c.g.router.change(add, func() ([]*subscription, uint64) {
+	since := c.g.opts.Tail.Committed() // what is stored already was published before
+	c.g.router.change(add, func() []*subscription {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, s := range add {
 			i := c.session.find(s.filter)
 			if i < 0 {
+				s.since = since
 				c.session.subs = append(c.session.subs, s)
 				continue
 			}
@@ -90,7 +92,7 @@ func (c *conn) subscribe(add []*subscription, ack *packet.Suback) {
 			replaced = append(replaced, old)
 		}
 		c.queue(ack)
-		return replaced, c.g.tailPos.Load()
+		return replaced
 	})
 	c.g.metrics.filters.Add(float64(len(add) - len(replaced)))
 }
@@ -134,6 +136,6 @@ func (c *conn) unhang(remove []*subscription) {
 	if len(remove) == 0 {
 		return
 	}
-	c.g.router.change(nil, func() ([]*subscription, uint64) { return remove, 0 })
+	c.g.router.change(nil, func() []*subscription { return remove })
 	c.g.metrics.filters.Sub(float64(len(remove)))
 }

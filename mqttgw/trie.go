@@ -90,19 +90,14 @@ type router struct {
 }
 
 // change replaces subscriptions by others at one moment. commit is called under the lock, so that nothing is routed
-// between it and the change; it returns those to remove, and the sequence that the new ones start after. One with a since
-// keeps it.
-func (r *router) change(add []*subscription, commit func() (remove []*subscription, since uint64)) {
+// between it and the change; it returns those to remove.
+func (r *router) change(add []*subscription, commit func() (remove []*subscription)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	remove, since := commit()
-	for _, s := range remove {
+	for _, s := range commit() {
 		s.unhang()
 	}
 	for _, s := range add {
-		if s.since == 0 {
-			s.since = since
-		}
 		n := &r.root
 		for rest, more := s.filter, true; more; {
 			var level string

@@ -55,7 +55,7 @@ func route(r *router, topic string) (found []string) {
 }
 
 func hang(r *router, subs ...*subscription) {
-	r.change(subs, func() ([]*subscription, uint64) { return nil, 0 })
+	r.change(subs, func() []*subscription { return nil })
 }
 
 // The trie, the rule for one filter and the oracle agree while subscriptions come and go, and an empty trie holds nothing.
@@ -110,7 +110,7 @@ func TestTrieAgreesWithTheRule(t *testing.T) {
 		}
 		rnd.Shuffle(len(subs), func(i, j int) { subs[i], subs[j] = subs[j], subs[i] })
 		if len(subs) > keep {
-			r.change(nil, func() ([]*subscription, uint64) { return subs[keep:], 0 })
+			r.change(nil, func() []*subscription { return subs[keep:] })
 			subs = subs[:keep]
 		}
 	}

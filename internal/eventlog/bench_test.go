@@ -87,3 +87,90 @@ func BenchmarkAppend(b *testing.B) {
 		})
 	}
 }
+
+// fillBus appends n events that producers have given ids.
+func fillBus(b *testing.B, bus *eventlog.Bus, n int) {
+	b.Helper()
+	var wg sync.WaitGroup
+	wg.Add(n)
+	for i := range n {
+		if err := bus.Append(b.Context(), benchRecord(i), func(r eventlog.Receipt) {
+			if r.Err != nil {
+				b.Error(r.Err)
+			}
+			wg.Done()
+		}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	wg.Wait()
+}
+
+func BenchmarkRead(b *testing.B) {
+	const n = 200_000
+	for _, c := range []struct {
+		name string
+		ring int64
+	}{{"ring", 1 << 30}, {"stream", 1}} {
+		l := open(b, eventlog.Options{Dir: b.TempDir(), Durability: eventlog.OS, RingBytes: c.ring})
+		bus := openBus(b, l, "default")
+		fillBus(b, bus, n)
+		b.Run(c.name+"/read500", func(b *testing.B) {
+			b.ReportAllocs()
+			var dst []eventlog.Entry
+			next := uint64(1)
+			for i := 0; i < b.N; i += len(dst) {
+				var err error
+				if dst, next, err = bus.Read(b.Context(), next, 500, dst[:0]); err != nil {
+					b.Fatal(err)
+				}
+				if len(dst) == 0 {
+					b.Fatal("nothing read")
+				}
+				if next > n {
+					next = 1
+				}
+			}
+		})
+		b.Run(c.name+"/get", func(b *testing.B) {
+			b.ReportAllocs()
+			for i := range b.N {
+				if _, err := bus.Get(b.Context(), uint64(i*7919%n)+1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		if c.ring == 1 {
+			for _, newest := range []bool{false, true} {
+				b.Run(fmt.Sprintf("search-nothing/newest=%v", newest), func(b *testing.B) {
+					for i := 0; i < b.N; {
+						res, err := bus.Search(b.Context(), eventlog.Query{Type: "none", Newest: newest, Budget: n})
+						if err != nil {
+							b.Fatal(err)
+						}
+						i += res.Scanned
+					}
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkOpen is a start after a clean stop.
+func BenchmarkOpen(b *testing.B) {
+	for _, n := range []int{0, 200_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			dir := b.TempDir()
+			l := open(b, eventlog.Options{Dir: dir, Durability: eventlog.OS})
+			fillBus(b, openBus(b, l, "default"), n)
+			closeLog(b, l)
+			for b.Loop() {
+				l := open(b, eventlog.Options{Dir: dir})
+				openBus(b, l, "default")
+				b.StopTimer()
+				closeLog(b, l)
+				b.StartTimer()
+			}
+		})
+	}
+}

@@ -36,8 +36,9 @@ const (
 	tombstoneBit = 1 << 62
 	sequenceMask = tombstoneBit - 1
 
-	checkpointEvery = 128 << 10
+	checkpointEvery = 64 << 10
 	scanBuffer      = 256 << 10
+	getBuffer       = 64 << 10 // one message is on average half a checkpoint away
 )
 
 // record is one message in a block. Its slices point into a buffer that is used again.
@@ -165,7 +166,7 @@ func (b *blocks) open(index uint32) (*block, error) {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // read only
-	rd := blockReader{f: f, buf: make([]byte, 4096), hash: b.sum(index)}
+	rd := blockReader{f: f, buf: make([]byte, 4096), chunk: 4096, hash: b.sum(index)}
 	for {
 		p, err := rd.peek()
 		if err == nil {
@@ -235,6 +236,14 @@ func (b *blocks) start(k *block, seq uint64) checkpoint {
 	return k.marks[max(i-1, 0)]
 }
 
+// forget drops the checkpoints of a block and returns its start.
+func (b *blocks) forget(k *block) checkpoint {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	k.marks = []checkpoint{{seq: k.first}}
+	return k.marks[0]
+}
+
 // note remembers a place.
 func (b *blocks) note(k *block, c checkpoint) {
 	b.mu.Lock()
@@ -285,17 +294,25 @@ func (b *blocks) scanBlock(k *block, from, to uint64, buf *[]byte, fn func(r *re
 	}
 	defer f.Close() //nolint:errcheck // read only
 	c := b.start(k, from)
-	rd := blockReader{f: f, buf: *buf, offset: c.offset, hash: b.sum(k.index)}
+	rd := blockReader{f: f, buf: *buf, chunk: len(*buf), offset: c.offset, hash: b.sum(k.index)}
+	if from == to {
+		rd.chunk = getBuffer
+	}
 	defer func() {
 		if len(rd.buf) <= 1<<20 {
 			*buf = rd.buf
 		}
 	}()
+	if p, err := rd.peek(); err != nil || p.seq&sequenceMask != c.seq {
+		// The server has rewritten the block, as it does with one that has holes.
+		c = b.forget(k)
+		rd.window, rd.offset = nil, c.offset
+	}
 	lastMark, expect := c.offset, c.seq
 	next = from
+	var r record
 	for {
 		p, err := rd.peek()
-		var r record
 		wanted := err == nil && p.seq >= from && p.seq <= to
 		if err == nil && (wanted || p.seq != expect) {
 			r, err = rd.record(p)
@@ -385,11 +402,8 @@ func (b *blocks) scanBlockBack(k *block, high, low uint64, buf *[]byte, fn func(
 	b.mu.RLock()
 	marks := slices.Clone(k.marks)
 	b.mu.RUnlock()
-	type kept struct {
-		seq           uint64
-		time          int64
-		subject, h, d []byte
-	}
+	var seg []record
+	var arena []byte
 	for m := len(marks) - 1; m >= 0; m-- {
 		from, to := max(marks[m].seq, low), high
 		if m+1 < len(marks) {
@@ -401,23 +415,20 @@ func (b *blocks) scanBlockBack(k *block, high, low uint64, buf *[]byte, fn func(
 		if from > to {
 			continue
 		}
-		var seg []kept
-		var arena []byte
+		seg, arena = seg[:0], arena[:0]
 		_, _, err := b.scanBlock(k, from, to, buf, func(r *record) bool {
 			at := len(arena)
 			arena = append(append(append(arena, r.subject...), r.header...), r.data...)
-			all := arena[at:len(arena):len(arena)]
-			s, h := len(r.subject), len(r.header)
-			seg = append(seg, kept{r.seq, r.time, all[:s], all[s : s+h], all[s+h:]})
+			s, h := at+len(r.subject), at+len(r.subject)+len(r.header)
+			seg = append(seg, record{r.seq, r.time, arena[at:s], arena[s:h], arena[h:]})
 			return true
 		})
 		if err != nil {
 			return true, to, err
 		}
 		for j := len(seg) - 1; j >= 0; j-- {
-			s := &seg[j]
-			if !fn(&record{seq: s.seq, time: s.time, subject: s.subject, header: s.h, data: s.d}) {
-				return false, s.seq - 1, nil
+			if seq := seg[j].seq; !fn(&seg[j]) {
+				return false, seq - 1, nil
 			}
 		}
 	}
@@ -451,6 +462,7 @@ func (b *blocks) sum(index uint32) hash.Hash64 {
 type blockReader struct {
 	f       *os.File
 	buf     []byte
+	chunk   int    // how much of buf is filled at once
 	window  []byte // what is read, from offset on
 	offset  int64
 	hash    hash.Hash64
@@ -474,7 +486,7 @@ func (rd *blockReader) need(n int) error {
 	if n > len(rd.buf) {
 		rd.buf = make([]byte, max(n, 2*len(rd.buf)))
 	}
-	m, err := rd.f.ReadAt(rd.buf, rd.offset)
+	m, err := rd.f.ReadAt(rd.buf[:max(n, rd.chunk)], rd.offset)
 	rd.window = rd.buf[:m]
 	if m >= n {
 		return nil

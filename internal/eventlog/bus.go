@@ -3,6 +3,7 @@
 package eventlog
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"regexp"
@@ -18,7 +19,7 @@ import (
 type BusConfig struct {
 	Name        string
 	DedupWindow time.Duration // 0 is two minutes; negative: no deduplication
-	DedupLimit  int           // ids known at once, of about 50 bytes each; 0 is 1048576. Above, the window gets shorter.
+	DedupLimit  int           // ids known at once, of about 64 bytes each; 0 is 1048576. Above, the window gets shorter.
 }
 
 var busName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
@@ -120,6 +121,10 @@ func (b *Bus) loadSubjects(ctx context.Context) error {
 	return nil
 }
 
+// mintedLine is in the header of events whose id the bridge chose (event.AppendNATS): they need not be decoded to be
+// passed over.
+var mintedLine = []byte("\r\nRialto-Minted: 1\r\n")
+
 // loadDedup reads the ids of the window from the tail of the log.
 func (b *Bus) loadDedup(ctx context.Context) error {
 	s := b.stream
@@ -133,7 +138,7 @@ func (b *Bus) loadDedup(ctx context.Context) error {
 		if looked++; looked%ctxEvery == 0 && ctx.Err() != nil {
 			return false
 		}
-		if time.Unix(0, r.time).Before(since.Add(-timeSlack)) || string(r.subject) == s.gap {
+		if time.Unix(0, r.time).Before(since.Add(-timeSlack)) || bytes.Contains(r.header, mintedLine) {
 			return true
 		}
 		if rec := b.decode(r); rec != nil && !rec.Minted && rec.Received.After(since) {
@@ -168,7 +173,7 @@ func (b *Bus) decode(r *record) *event.Record {
 // Errors are *fault.Error (Full at the disk reserve, TooLarge, Unavailable after a failure), ErrClosed, or the cause of
 // ctx.
 func (b *Bus) Append(ctx context.Context, rec *event.Record, done func(Receipt)) error {
-	if err := b.stream.admit(0); err != nil {
+	if err := b.log.disk.refuse(true, 0); err != nil {
 		return err
 	}
 	buf := headerBuffers.Get().(*[]byte)

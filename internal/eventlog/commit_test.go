@@ -368,6 +368,27 @@ func TestCloseDrains(t *testing.T) {
 	}
 }
 
+// A sync that hangs does not hang Close for ever.
+func TestCloseInTime(t *testing.T) {
+	g := newGate()
+	l, err := eventlog.Open(t.Context(), eventlog.Options{Dir: t.TempDir(), Sync: g.sync, Reserve: 1 << 20})
+	must(t, err)
+	b := openBus(t, l, "default")
+	g.hold()
+	got := make(chan eventlog.Receipt, 1)
+	must(t, b.Append(t.Context(), record(1), func(r eventlog.Receipt) { got <- r }))
+	<-g.enter
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("out of time"))
+	if err := l.Close(ctx); err == nil || !strings.Contains(err.Error(), "not drained: out of time") {
+		t.Errorf("Close = %v", err)
+	}
+	g.release()
+	if r := <-got; r.Err != nil {
+		t.Error(r.Err)
+	}
+}
+
 func TestWait(t *testing.T) {
 	l := open(t, eventlog.Options{Dir: t.TempDir()})
 	b := openBus(t, l, "default")

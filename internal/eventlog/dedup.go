@@ -12,7 +12,7 @@ import (
 // dedup knows the ids of a bus that were committed within the window, and those on their way.
 //
 // Committed ids stand in generations of a quarter of the window each; a whole generation is dropped when its newest id
-// has left the window. An id costs about 50 bytes (BenchmarkDedup). At the limit the oldest generation is dropped early: the
+// has left the window. An id costs about 64 bytes (BenchmarkDedup). At the limit the oldest generation is dropped early: the
 // window is shorter then, and nothing else suffers.
 type dedup struct {
 	mu      sync.Mutex // guards all

@@ -36,7 +36,8 @@ type disk struct {
 
 	free  atomic.Int64 // at the last look
 	total atomic.Int64
-	since atomic.Int64 // bytes appended after it
+	since atomic.Int64 // bytes written after it
+	going atomic.Int64 // bytes of batches on their way; what of them is written already counts twice
 	full  atomic.Bool
 
 	done chan struct{}
@@ -118,8 +119,13 @@ func (d *disk) judge(left, free int64) {
 	}
 }
 
-// wrote counts appended bytes between two looks.
-func (d *disk) wrote(n int64) { d.since.Add(n) }
+// begin counts a batch that was let through, end what became of it.
+func (d *disk) begin(n int64) { d.going.Add(n) }
+
+func (d *disk) end(n int64) {
+	d.since.Add(n) // first, so that it is never left out
+	d.going.Add(-n)
+}
 
 // refuse returns fault.Full when n more bytes would not leave enough. It looks again before it says so for the first time, and when
 // much was written since the last look.
@@ -128,6 +134,7 @@ func (d *disk) refuse(producer bool, n int64) error {
 	if !producer {
 		limit /= floorShare
 	}
+	n += d.going.Load()
 	since := d.since.Load()
 	if d.free.Load()-since-n < limit && (n > 0 || since > 0) || since >= d.reserve/slackShare {
 		need := n

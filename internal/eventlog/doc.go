@@ -22,7 +22,7 @@
 // other streams go on until a quarter of the reserve is left.
 //
 // Nothing is deleted except by Trim, which removes whole old blocks. A stream with many messages in the dedup window
-// costs about 50 bytes of memory for each id, 64 MB at most for a bus (see BusConfig).
+// costs about 64 bytes of memory for each id, 64 MB at most for a bus (see BusConfig).
 //
 // # What it leaves to others
 //

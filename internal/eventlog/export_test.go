@@ -17,6 +17,12 @@ func (o Options) WithStatfs(fn func(string) (free, total int64, err error)) Opti
 	return o
 }
 
+// WithAckTimeout gives the options another patience with the server.
+func (o Options) WithAckTimeout(d time.Duration) Options {
+	o.ackTimeout = d
+	return o
+}
+
 // ConnectEvents returns a connection to the event plane, where nobody but the writers should publish.
 func (l *Log) ConnectEvents() (*nats.Conn, error) { return l.events.connect() }
 

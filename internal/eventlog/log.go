@@ -65,7 +65,8 @@ type Options struct {
 	Now        func() time.Time      // nil is time.Now
 	Sync       func(*os.File) error  // makes a block file durable; nil is fdatasync. Tests hold it or let it fail.
 
-	statfs func(dir string) (free, total int64, err error) // nil asks the system
+	statfs     func(dir string) (free, total int64, err error) // nil asks the system
+	ackTimeout time.Duration                                   // 0 is 30 s
 }
 
 // Validate joins all complaints about the options.
@@ -107,6 +108,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.statfs == nil {
 		o.statfs = statfs
+	}
+	if o.ackTimeout == 0 {
+		o.ackTimeout = 30 * time.Second
 	}
 	return o
 }
@@ -256,7 +260,18 @@ func (l *Log) Err() error {
 	if f := l.failure.Load(); f != nil {
 		return f
 	}
+	if err := l.overCap(0); err != nil {
+		return err
+	}
 	return l.disk.refuse(true, 0)
+}
+
+// overCap returns fault.Full when n more bytes would exceed Options.MaxStore.
+func (l *Log) overCap(n int64) error {
+	if l.opts.MaxStore == 0 || l.used()+n <= l.opts.MaxStore {
+		return nil
+	}
+	return fault.New(fault.Full, "the log has reached its size limit")
 }
 
 // fail closes the log to appends until a restart. The first reason stays.

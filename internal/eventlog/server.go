@@ -82,7 +82,7 @@ func startPlane(ctx context.Context, c planeConfig) (*plane, error) {
 
 // connect returns a new connection through a pipe.
 func (p *plane) connect() (*nats.Conn, error) {
-	nc, err := nats.Connect("", nats.InProcessServer(p.srv), nats.Name("rialto"), nats.NoReconnect())
+	nc, err := nats.Connect("", nats.InProcessServer(p.srv), nats.Name("rialto"), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
 	if err != nil {
 		return nil, fmt.Errorf("connect to the embedded server: %w", err)
 	}

@@ -26,7 +26,8 @@ type StreamConfig struct {
 
 var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 
-// Message is one message to append. Header is empty or a whole header block ("NATS/1.0\r\n...\r\n\r\n").
+// Message is one message to append. Header is empty or a whole header block ("NATS/1.0\r\n...\r\n\r\n"); a block without
+// a line is stored as none.
 type Message struct {
 	Subject      string
 	Header, Data []byte

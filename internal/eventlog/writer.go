@@ -24,9 +24,10 @@ const (
 	batchItems = 4096
 	batchBytes = 4 << 20
 	itemCost   = 160 // of one item beside its bytes
-
-	ackTimeout = 30 * time.Second // a server that does not answer has a sick disk
 )
+
+// errNoAnswer is a server that does not acknowledge: its write failed, which it repeats until a restart, or its disk hangs.
+var errNoAnswer = errors.New("no acknowledgement from the server")
 
 // item is one append on its way through the queue.
 type item struct {
@@ -51,6 +52,7 @@ type batch struct {
 	buf   []byte // frames
 	sent  int    // messages among items that were stored
 	bytes int64  // of these
+	going int64  // bytes that the disk was told of
 }
 
 // Append hands a message to the writer. It blocks while the queue is full, until ctx is done. When it returns nil,
@@ -62,6 +64,9 @@ func (s *Stream) Append(ctx context.Context, m Message, done func(Result)) error
 	}
 	if err := s.checkSize(m.Header, m.Data); err != nil {
 		return err
+	}
+	if len(m.Header) == len(headerLine)+2 { // an empty block cannot be told from none
+		m.Header = nil
 	}
 	return s.enqueue(ctx, item{subject: m.Subject, header: m.Header, data: m.Data,
 		size: len(m.Subject) + len(m.Header) + len(m.Data), done: done})
@@ -192,7 +197,7 @@ func (s *Stream) publish() {
 
 // send stores the messages of b and gives each item its sequence or its error.
 func (s *Stream) send(b *batch) {
-	b.sent, b.bytes = 0, 0
+	b.sent, b.bytes, b.going = 0, 0, 0
 	last := -1
 	for i := range b.items {
 		if b.items[i].subject != "" {
@@ -208,6 +213,8 @@ func (s *Stream) send(b *batch) {
 		s.refuse(b, err)
 		return
 	}
+	b.going = b.bytes
+	s.log.disk.begin(b.going)
 	b.buf = b.buf[:0]
 	n := uint64(0)
 	for i := range b.items[:last+1] {
@@ -241,14 +248,16 @@ func (s *Stream) send(b *batch) {
 	s.resolve(b, err)
 }
 
-// admit says whether the log takes n more bytes now.
+// admit says whether the log takes a batch of n bytes now.
 func (s *Stream) admit(n int64) error {
 	if f := s.log.failure.Load(); f != nil {
 		return f
 	}
-	if s.producer && s.log.opts.MaxStore > 0 && s.log.used()+n > s.log.opts.MaxStore {
-		s.log.metrics.refused.WithLabelValues("store").Inc()
-		return fault.New(fault.Full, "the log has reached its size limit")
+	if s.producer {
+		if err := s.log.overCap(n); err != nil {
+			s.log.metrics.refused.WithLabelValues("store").Inc()
+			return err
+		}
 	}
 	return s.log.disk.refuse(s.producer, n)
 }
@@ -272,7 +281,7 @@ func (s *Stream) request(frames []byte) (reply, error) {
 		<-s.wire.done
 		return reply{}, errors.Join(err, s.wire.err)
 	}
-	t := time.NewTimer(ackTimeout)
+	t := time.NewTimer(s.log.opts.ackTimeout)
 	defer t.Stop()
 	select {
 	case r := <-s.wire.replies:
@@ -285,7 +294,7 @@ func (s *Stream) request(frames []byte) (reply, error) {
 			return reply{}, s.wire.err
 		}
 	case <-t.C:
-		return reply{}, errors.New("no acknowledgement from the server")
+		return reply{}, errNoAnswer
 	}
 }
 
@@ -362,7 +371,7 @@ func (s *Stream) fence() (uint64, error) {
 
 // nextReply waits for one more reply.
 func (s *Stream) nextReply() (reply, error) {
-	t := time.NewTimer(ackTimeout)
+	t := time.NewTimer(s.log.opts.ackTimeout)
 	defer t.Stop()
 	select {
 	case r := <-s.wire.replies:
@@ -370,16 +379,19 @@ func (s *Stream) nextReply() (reply, error) {
 	case <-s.wire.done:
 		return reply{}, s.wire.err
 	case <-t.C:
-		return reply{}, errors.New("no answer from the server")
+		return reply{}, errNoAnswer
 	}
 }
 
 // resolve finds out which messages of b were stored after an answer that was not the expected one, or none: it reads
-// the tail back. What was stored is committed like any other; the rest ends with an error. When the server does not
-// answer at all, the log is closed.
+// the tail back. What was stored is committed like any other; the rest ends with an error. A server that did not answer
+// in time closes the log: it could not write.
 func (s *Stream) resolve(b *batch, cause error) {
 	s.logger.Warn("batch was not acknowledged as a whole", "messages", b.sent, "err", cause)
 	last, err := s.settle()
+	if err == nil && errors.Is(cause, errNoAnswer) {
+		err = errNoAnswer
+	}
 	if err != nil {
 		s.refuse(b, s.log.fail(fmt.Errorf("stream %s: %w", s.name, errors.Join(cause, err))))
 		return
@@ -448,6 +460,7 @@ func (s *Stream) match(b *batch, last uint64) ([]uint64, error) {
 func (s *Stream) commit() {
 	for b := range s.verified {
 		s.commitBatch(b)
+		s.log.disk.end(b.going)
 		clear(b.items)
 		b.items = b.items[:0]
 		select {
@@ -514,7 +527,6 @@ func (s *Stream) advance(b *batch) {
 		}
 	}
 	s.bytes.Add(b.bytes)
-	s.log.disk.wrote(b.bytes)
 	s.log.metrics.appended.WithLabelValues(s.name).Add(float64(b.sent))
 	if first := s.blocks.first(); first > 0 && s.firstSeq.Load() > s.committed.Load() {
 		s.firstSeq.Store(first)

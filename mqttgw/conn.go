@@ -47,6 +47,7 @@ type conn struct {
 	out      outbox         // guarded by mu
 	uplink   uplink         // guarded by mu; see publish.go
 	session  session        // guarded by mu; see session.go
+	whyText  string         // guarded by mu; for the client
 	why      *packet.Reason // guarded by mu; set once: this side ends the connection, and says so to an MQTT 5 client
 	gone     chan struct{}  // guarded by mu; made by who waits for detached
 	detached bool           // guarded by mu; out of the router, will handed over
@@ -160,7 +161,12 @@ func (c *conn) refuse(err error) {
 	if !errors.Is(err, errClosing) {
 		c.g.log.Debug("client broke the protocol", "clientId", c.key.clientID, "reason", code.String(), "err", err)
 	}
-	c.end(code)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.why == nil {
+		c.whyText = detailOf(err)
+	}
+	c.endLocked(code)
 }
 
 // handle handles one packet after CONNECT. The error is an *packet.Error, or errClosing.
@@ -333,7 +339,7 @@ func (c *conn) lastWords() bool {
 		return false
 	}
 	if c.established && c.version == packet.V5 {
-		c.queue(&packet.Disconnect{Kind: packet.TypeDisconnect, Code: *c.why})
+		c.queue(&packet.Disconnect{Kind: packet.TypeDisconnect, Code: *c.why, Properties: c.because(c.whyText)})
 	}
 	c.session.ended = true
 	return true

@@ -174,7 +174,9 @@ func TestWills(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := start(t)
-			tt.end(s.connect(tt.v, "w", will))
+			c := s.connect(tt.v, "w", will)
+			tt.end(c)
+			c.Close()
 			s.stop() // waits for the session's end
 			if got := len(s.bus.records()); got != tt.want {
 				t.Errorf("%d wills, want %d", got, tt.want)

@@ -5,12 +5,12 @@ package mqttgw
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"strconv"
 	"strings"
-
-	"crypto/rand"
+	"unicode/utf8"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/fault"
@@ -40,6 +40,7 @@ type publication struct {
 	qos     byte
 	settled bool
 	code    packet.Reason
+	detail  string // why not, for the client
 }
 
 // overhead is what a message costs beside its payload.
@@ -149,7 +150,7 @@ func (c *conn) takePublish(first byte, body []byte) error {
 	rec, err := c.record(&incoming{topic: topic, payload: p.Payload, qos: p.QoS, retain: p.Retain, props: passedOn(p.Properties)})
 	if err != nil {
 		c.g.metrics.published(p.QoS, resultRefused)
-		pub.settle(refusalCode(err))
+		pub.settle(err)
 		return nil
 	}
 	if p.QoS == 2 && rec.Minted {
@@ -252,14 +253,39 @@ func (c *conn) exactID(pub *publication) string {
 func (p *publication) done(err error) {
 	if err == nil {
 		p.c.g.metrics.published(p.qos, resultStored)
-		p.settle(packet.Success)
+		p.settle(nil)
 		return
 	}
 	p.c.g.metrics.published(p.qos, resultFailed)
 	if !errors.Is(err, context.Canceled) {
 		p.c.g.log.Warn("publish not stored", "clientId", p.c.key.clientID, "err", err)
 	}
-	p.settle(refusalCode(err))
+	p.settle(err)
+}
+
+// detailOf is the text of an error that a client may see.
+func detailOf(err error) string {
+	var refused *packet.Error
+	var failed *fault.Error
+	switch {
+	case errors.As(err, &refused):
+		return refused.Detail
+	case errors.As(err, &failed):
+		return failed.Error()
+	}
+	return ""
+}
+
+// maxDetail bounds a reason string.
+const maxDetail = 256
+
+// because is a reason string, for a client that wants them.
+func (c *conn) because(detail string) packet.Properties {
+	fits := len(detail) <= maxDetail && len(detail)+16 <= c.maxPacket
+	if detail == "" || !c.tellWhy || c.version != packet.V5 || !fits || !utf8.ValidString(detail) || strings.ContainsRune(detail, 0) {
+		return nil
+	}
+	return packet.Properties(nil).AppendString(packet.ReasonString, detail)
 }
 
 // refusalCode is what a client is told about a message that was not stored (codes of PUBACK and PUBREC).
@@ -279,12 +305,15 @@ func refusalCode(err error) packet.Reason {
 	return packet.UnspecifiedError
 }
 
-// settle records the outcome and acknowledges what is due.
-func (p *publication) settle(code packet.Reason) {
+// settle records the outcome, nil for stored, and acknowledges what is due.
+func (p *publication) settle(err error) {
 	c := p.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p.settled, p.code = true, code
+	p.settled = true
+	if err != nil {
+		p.code, p.detail = refusalCode(err), detailOf(err)
+	}
 	c.uplink.bytes -= p.size
 	if p.qos > 0 {
 		c.acknowledge()
@@ -297,9 +326,9 @@ func (c *conn) acknowledge() {
 	u := &c.uplink
 	for u.sent < len(u.acks) && u.acks[u.sent].settled {
 		p := u.acks[u.sent]
-		code := p.code
+		code, detail := p.code, p.detail
 		if p.first != nil {
-			code = p.first.code
+			code, detail = p.first.code, p.first.detail
 		}
 		if code.Failed() {
 			if c.version != packet.V5 {
@@ -314,7 +343,7 @@ func (c *conn) acknowledge() {
 		if p.qos == 2 {
 			kind = packet.TypePubrec
 		}
-		c.queue(&packet.Ack{Kind: kind, PacketID: p.id, Code: code})
+		c.queue(&packet.Ack{Kind: kind, PacketID: p.id, Code: code, Properties: c.because(detail)})
 		u.acks[u.sent] = nil
 		u.sent++
 	}

@@ -248,6 +248,24 @@ func TestRefusedPublishes(t *testing.T) {
 	retained.closed(packet.RetainNotSupported)
 }
 
+func TestReasonStrings(t *testing.T) {
+	bad := packet.Properties(nil).AppendString(packet.ContentType, "application/cloudevents+json")
+	for want, ps := range map[bool]packet.Properties{true: nil, false: packet.Properties(nil).AppendInt(packet.RequestProblemInfo, 0)} {
+		s := start(t)
+		c := s.connect(packet.V5, "c", props(ps))
+		c.send(&packet.Publish{Topic: []byte("t"), QoS: 1, PacketID: 1, Properties: bad, Payload: []byte(`{"specversion":"1.0","id":"","source":"s","type":"t"}`)})
+		a := recv[*packet.Ack](c)
+		if got := string(a.Properties.Bytes(packet.ReasonString)); a.Code != packet.PayloadFormatInvalid || strings.Contains(got, "id") != want {
+			t.Errorf("PUBACK %v %q, want the attribute named: %v", a.Code, got, want)
+		}
+		c.raw([]byte("\x82\x06\x00\x01\x00\x00\x01a"))
+		d := recv[*packet.Disconnect](c)
+		if got := string(d.Properties.Bytes(packet.ReasonString)); d.Code != packet.MalformedPacket || (got != "") != want {
+			t.Errorf("DISCONNECT %v %q", d.Code, got)
+		}
+	}
+}
+
 func TestTopicAliases(t *testing.T) {
 	alias := func(topic string, n uint32) *packet.Publish {
 		return &packet.Publish{Topic: []byte(topic), QoS: 1, PacketID: 1, Properties: packet.Properties(nil).AppendInt(packet.TopicAlias, n)}

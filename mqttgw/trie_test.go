@@ -78,7 +78,7 @@ func TestTrieAgreesWithTheRule(t *testing.T) {
 	}
 	var r router
 	var subs []*subscription
-	for round := range 300 {
+	for round := range 100 {
 		for range 10 {
 			s := &subscription{filter: name(true)}
 			if !packet.ValidFilter(s.filter) {
@@ -105,7 +105,7 @@ func TestTrieAgreesWithTheRule(t *testing.T) {
 			}
 		}
 		keep := 40
-		if round == 299 {
+		if round == 99 {
 			keep = 0
 		}
 		rnd.Shuffle(len(subs), func(i, j int) { subs[i], subs[j] = subs[j], subs[i] })

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -389,9 +388,4 @@ func (c *conn) whenDetached() <-chan struct{} {
 		}
 	}
 	return c.gone
-}
-
-// logAttrs are what every log line about the client has.
-func (c *conn) logAttrs() slog.Attr {
-	return slog.Group("client", "clientId", c.key.clientID, "principal", c.key.principal, "address", c.addr.String())
 }

@@ -69,7 +69,7 @@ func (c *conn) connect() bool {
 	c.g.metrics.connections.Inc()
 	c.setDeadline(time.Time{})
 	c.send(answer)
-	c.g.log.Debug("connected", c.logAttrs(), "version", int(c.version))
+	c.g.log.Debug("connected", "clientId", c.key.clientID, "principal", c.key.principal, "address", c.addr.String(), "version", int(c.version))
 	return true
 }
 
@@ -114,7 +114,7 @@ func (c *conn) refuseConnect(err error) {
 		r = &refusal{broken.Code, v3Unavailable, refusedMalformed}
 	}
 	c.g.metrics.refused(r.why)
-	c.g.log.Debug("connect refused", c.logAttrs(), "reason", r.why)
+	c.g.log.Debug("connect refused", "address", c.addr.String(), "reason", r.why)
 	code := r.code
 	if c.version != packet.V5 {
 		code = r.v3

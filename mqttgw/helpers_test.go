@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -435,14 +434,6 @@ func credentials(user, password string) func(*packet.Connect) {
 
 func props(p packet.Properties) func(*packet.Connect) {
 	return func(c *packet.Connect) { c.Properties = p }
-}
-
-func topics(ps []*packet.Publish) string {
-	var s []string
-	for _, p := range ps {
-		s = append(s, string(p.Topic))
-	}
-	return strings.Join(s, " ")
 }
 
 // metric returns the value of a series with the given label values, in the order of the label names.

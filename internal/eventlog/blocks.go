@@ -206,18 +206,21 @@ func (b *blocks) first() uint64 {
 	return 0
 }
 
-// size is the number of bytes in block files.
-func (b *blocks) size() (int64, error) {
+// bytes is the size of all block files; 0 when the directory is not there.
+func (b *blocks) bytes() (int64, error) {
+	files, err := blockFiles(b.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
 	var n int64
-	for _, k := range b.snapshot() {
-		st, err := os.Stat(b.path(k.index))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
+	for _, index := range files {
+		st, err := os.Stat(b.path(index))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return 0, err
 		}
-		n += st.Size()
+		if err == nil {
+			n += st.Size()
+		}
 	}
 	return n, nil
 }

@@ -266,6 +266,24 @@ func TestLostMetadataIsRefused(t *testing.T) {
 	}
 }
 
+// A crash while a stream is being made leaves a directory without data, which is made anew.
+func TestCrashWhileAStreamIsMade(t *testing.T) {
+	dir := t.TempDir()
+	closeLog(t, open(t, eventlog.Options{Dir: dir}))
+	msgs := eventlog.BlockDir(dir, "EV_default")
+	must(t, os.MkdirAll(msgs, 0o700))
+	must(t, os.WriteFile(filepath.Join(msgs, "1.blk"), nil, 0o600))
+	must(t, os.WriteFile(filepath.Join(filepath.Dir(msgs), "meta.inf"), []byte(`{"name":`), 0o600))
+	for n := range 2 {
+		l := open(t, eventlog.Options{Dir: dir})
+		b := openBus(t, l, "default")
+		if r := appendAll(t, b, record(n))[0]; r.Err != nil || r.Pos != pos(uint64(n+1)) {
+			t.Errorf("append = %+v", r)
+		}
+		closeLog(t, l)
+	}
+}
+
 func TestDataDirectory(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, eventlog.Options{Dir: dir})

@@ -8,10 +8,43 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 )
+
+func TestMetrics(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	l := open(t, eventlog.Options{Dir: t.TempDir(), Registerer: reg})
+	b := openBus(t, l, "default")
+	appendAll(t, b, record(1), record(1), record(2))
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		m := f.GetMetric()[0]
+		got[f.GetName()] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetHistogram().GetSampleSum()
+	}
+	for name, want := range map[string]func(float64) bool{
+		"rialto_log_appended_total":      func(v float64) bool { return v == 2 },
+		"rialto_log_duplicates_total":    func(v float64) bool { return v == 1 },
+		"rialto_log_append_batch_size":   func(v float64) bool { return v == 2 },
+		"rialto_log_fsync_seconds":       func(v float64) bool { return v > 0 },
+		"rialto_log_bytes":               func(v float64) bool { return v > 500 },
+		"rialto_log_disk_free_bytes":     func(v float64) bool { return v > 0 },
+		"rialto_log_refused_total":       func(v float64) bool { return v == 0 },
+		"rialto_log_failed":              func(v float64) bool { return v == 0 },
+		"rialto_log_damaged_reads_total": func(v float64) bool { return v == 0 },
+		"rialto_log_lost_total":          func(v float64) bool { return v == 0 },
+	} {
+		if v, ok := got[name]; !ok || !want(v) {
+			t.Errorf("%s = %v, %v", name, v, ok)
+		}
+	}
+}
 
 func TestAppendAndRead(t *testing.T) {
 	dir := t.TempDir()

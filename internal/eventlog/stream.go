@@ -71,10 +71,11 @@ type Stream struct {
 
 	mu      sync.Mutex // guards the queue and the fields below
 	queue   []item
-	queued  int           // bytes in queue
-	closing bool          // no more appends
-	space   chan struct{} // closed when the queue has room again; nil when nobody waits
-	waiters chan struct{} // closed when committed moves or the stream ends; nil when nobody waits
+	queued  int                 // bytes in queue
+	closing bool                // no more appends
+	space   chan struct{}       // closed when the queue has room again; nil when nobody waits
+	waiters chan struct{}       // closed when committed moves or the stream ends; nil when nobody waits
+	damages map[checkpoint]bool // block and offset of damage that was logged
 
 	work     chan struct{} // 1: the queue has something, or closing was set
 	verified chan *batch   // acknowledged by the server, to be synced
@@ -85,6 +86,8 @@ type Stream struct {
 	stopped  chan struct{} // closed when both goroutines have ended
 	trimming sync.Mutex    // one trim at a time
 }
+
+const damagesLogged = 1000
 
 // Stream opens a stream, or creates it. It blocks until the stream's metadata is on disk and, after damage, until the
 // lost sequences are filled. There is one *Stream for each name. It fails when the stream's data is there but the
@@ -133,7 +136,7 @@ func (l *Log) stream(ctx context.Context, c StreamConfig, producer bool, d *dedu
 func (l *Log) openStream(ctx context.Context, c StreamConfig) (*Stream, error) {
 	s := &Stream{log: l, name: c.Name, gap: "gap." + c.Name, logger: l.logger.With("stream", c.Name),
 		dir:  filepath.Join(l.opts.Dir, "events", "jetstream", "$G", "streams", c.Name),
-		work: make(chan struct{}, 1), verified: make(chan *batch), free: make(chan *batch, 2), stopped: make(chan struct{})}
+		work: make(chan struct{}, 1), verified: make(chan *batch), free: make(chan *batch, 2), damages: map[checkpoint]bool{}, stopped: make(chan struct{})}
 	info, err := s.ensure(ctx, slices.Concat(c.Subjects, []string{s.gap}))
 	if err != nil {
 		return nil, err
@@ -153,7 +156,7 @@ func (l *Log) openStream(ctx context.Context, c StreamConfig) (*Stream, error) {
 	if s.mark, err = openMark(filepath.Join(l.markDir(), c.Name)); err != nil {
 		return nil, errors.Join(err, s.closeFiles())
 	}
-	size, err := s.blocks.size()
+	size, err := s.blocks.bytes()
 	if err != nil {
 		return nil, errors.Join(err, s.closeFiles())
 	}
@@ -186,6 +189,10 @@ func (s *Stream) ensure(ctx context.Context, subjects []string) (*jetstream.Stre
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		if err := s.refuseExisting(); err != nil {
+			return nil, err
+		}
+		// What a crash has left of a stream that was just being made: the server would keep a damaged meta.inf.
+		if err := os.RemoveAll(s.dir); err != nil {
 			return nil, err
 		}
 		created, err := js.CreateStream(ctx, conf)
@@ -221,11 +228,13 @@ func (s *Stream) syncMeta() error {
 
 // refuseExisting fails when the disk knows the stream that the server does not.
 func (s *Stream) refuseExisting() error {
-	if files, err := blockFiles(filepath.Join(s.dir, "msgs")); err == nil && len(files) > 0 {
-		return fmt.Errorf("%s holds %d blocks of data, but the server could not recover the stream: its meta.inf or meta.sum is damaged; "+
-			"restore these two files from a backup, or move the directory away to start empty", s.dir, len(files))
-	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
+	size, err := (&blocks{dir: filepath.Join(s.dir, "msgs")}).bytes()
+	if err != nil {
 		return err
+	}
+	if size > 0 {
+		return fmt.Errorf("%s holds %d bytes of data, but the server could not recover the stream: its meta.inf or meta.sum is damaged; "+
+			"restore these two files from a backup, or move the directory away to start empty", s.dir, size)
 	}
 	m, err := readMark(filepath.Join(s.log.markDir(), s.name))
 	if err != nil {
@@ -238,9 +247,19 @@ func (s *Stream) refuseExisting() error {
 	return nil
 }
 
-// damaged is told about what cannot be read in a block.
+// damaged is told about what cannot be read in a block. Each place is logged once.
 func (s *Stream) damaged(index uint32, offset int64, err error) {
 	s.log.metrics.damaged.Inc()
+	place := checkpoint{uint64(index), offset}
+	s.mu.Lock()
+	known := s.damages[place]
+	if !known && len(s.damages) < damagesLogged {
+		s.damages[place] = true
+	}
+	s.mu.Unlock()
+	if known {
+		return
+	}
 	s.logger.Error("block cannot be read", "block", index, "offset", offset, "err", err)
 }
 

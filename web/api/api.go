@@ -102,8 +102,11 @@ type API struct {
 	mux     *chi.Mux
 	huma    huma.API
 	routes  []*route
-	spec    []byte // /openapi.json
-	page    []byte
+	// ingestRoute is where most requests go. ServeHTTP knows it without asking the router.
+	ingestRoute *route
+
+	spec []byte // /openapi.json
+	page []byte
 
 	kinds   []*Kind
 	writing chan struct{} // one definition is checked and written at a time, so that references hold
@@ -117,6 +120,7 @@ type API struct {
 type route struct {
 	method, pattern string
 	need            need
+	handle          handler
 	long            bool // answers for as long as the client likes: no latency is measured
 	metrics         routeMetrics
 }
@@ -174,7 +178,7 @@ func New(o Options) (*API, error) {
 
 func (a *API) addPlainRoutes() {
 	const anyBus = "/v1/buses/{bus}"
-	a.add("POST", anyBus+"/events", onBus(areaEvents, accessWrite), a.ingest)
+	a.ingestRoute = a.add("POST", anyBus+"/events", onBus(areaEvents, accessWrite), a.ingest)
 	a.add("GET", anyBus+"/events", onBus(areaEvents, accessRead), a.searchEvents)
 	a.add("GET", anyBus+"/events/{id}", onBus(areaEvents, accessRead), a.getEvent)
 	a.add("GET", "/v1/stream", need{open: true}, a.stream).long = true // each topic is checked
@@ -189,20 +193,26 @@ func (a *API) addPlainRoutes() {
 
 // add puts a route into the table.
 func (a *API) add(method, pattern string, n need, h handler) *route {
-	rt := &route{method: method, pattern: pattern, need: n, metrics: a.metrics.route(method, pattern)}
+	rt := &route{method: method, pattern: pattern, need: n, handle: h, metrics: a.metrics.route(method, pattern)}
 	a.routes = append(a.routes, rt)
 	a.mux.MethodFunc(method, pattern, func(rw http.ResponseWriter, r *http.Request) {
 		w := rw.(*reply) // ServeHTTP made it, and no middleware wraps it
-		w.route = rt
-		err := a.authorize(w, r, n)
-		if err == nil {
-			err = h(w, r)
-		}
-		if err != nil {
-			a.fail(w, r, err)
-		}
+		w.bus = pathParam(r, "bus")
+		a.serve(w, r, rt)
 	})
 	return rt
+}
+
+// serve answers a request on its route.
+func (a *API) serve(w *reply, r *http.Request, rt *route) {
+	w.route = rt
+	err := a.authorize(w, r, rt.need)
+	if err == nil {
+		err = rt.handle(w, r)
+	}
+	if err != nil {
+		a.fail(w, r, err)
+	}
 }
 
 // Close ends the streams, now and later ones. It is for http.Server.RegisterOnShutdown, since a server that shuts down

@@ -15,15 +15,15 @@ import (
 type need struct {
 	open         bool // none
 	area, access string
-	bus          func(r *http.Request) string // which bus it is about; nil = none or all
+	bus          func(w *reply, r *http.Request) string // which bus it is about; nil = none or all
 }
 
 func onBus(area, access string) need {
-	return need{area: area, access: access, bus: func(r *http.Request) string { return pathParam(r, "bus") }}
+	return need{area: area, access: access, bus: func(w *reply, _ *http.Request) string { return w.bus }}
 }
 
 func onQueryBus(area, access string) need {
-	return need{area: area, access: access, bus: func(r *http.Request) string { return r.URL.Query().Get("bus") }}
+	return need{area: area, access: access, bus: func(_ *reply, r *http.Request) string { return r.URL.Query().Get("bus") }}
 }
 
 // authorize finds out whose request it is, and whether it may be. A key that is sent must be good, even where none is
@@ -38,7 +38,7 @@ func (a *API) authorize(w *reply, r *http.Request, n need) error {
 	}
 	bus := ""
 	if n.bus != nil {
-		bus = n.bus(r)
+		bus = n.bus(w, r)
 	}
 	return who.permit(n.area, n.access, bus)
 }

@@ -72,9 +72,9 @@ func (k *Kind) need(access string, item bool) need {
 	n := need{area: k.area(), access: access}
 	switch {
 	case k.Scoped:
-		n.bus = func(r *http.Request) string { return pathParam(r, "bus") }
+		n.bus = func(w *reply, _ *http.Request) string { return w.bus }
 	case k.Name == kindBus && item:
-		n.bus = func(r *http.Request) string { return pathParam(r, "name") }
+		n.bus = func(_ *reply, r *http.Request) string { return pathParam(r, "name") }
 	}
 	return n
 }

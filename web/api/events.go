@@ -26,7 +26,7 @@ func (a *API) getEvent(w *reply, r *http.Request) error {
 	if id == "" {
 		return errNoRoute
 	}
-	found, err := a.o.Bridge.Event(r.Context(), pathParam(r, "bus"), id, q.text("source"))
+	found, err := a.o.Bridge.Event(r.Context(), w.bus, id, q.text("source"))
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (a *API) searchEvents(w *reply, r *http.Request) error {
 	if err := q.err(); err != nil {
 		return err
 	}
-	page, err := a.o.Bridge.Search(r.Context(), pathParam(r, "bus"), s)
+	page, err := a.o.Bridge.Search(r.Context(), w.bus, s)
 	if err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ func (a *API) ingestBinary(w *reply, r *http.Request) error {
 
 // store hands the events to the bridge and answers where they are.
 func (a *API) store(w *reply, r *http.Request, recs []*event.Record) error {
-	receipts, err := a.o.Bridge.Ingest(r.Context(), pathParam(r, "bus"), recs)
+	receipts, err := a.o.Bridge.Ingest(r.Context(), w.bus, recs)
 	if err != nil {
 		return err
 	}

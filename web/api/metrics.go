@@ -43,7 +43,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, k := range problemKinds {
 		m.problems.WithLabelValues(k.slug)
 	}
-	m.unmatched = m.route("other", "none")
+	m.unmatched = m.route("none", "other")
 	if reg != nil {
 		reg.MustRegister(m.requests, m.duration, m.problems, m.inFlight, m.streams)
 	}

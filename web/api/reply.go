@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -17,6 +18,7 @@ type reply struct {
 	http.ResponseWriter
 	status int // 0 until the header is written
 	route  *route
+	bus    string // that the path names; "" for none
 	id     string // request id
 	key    string // name of the key that came with it; "" for none
 	slug   string // of the problem that was answered; "" for none
@@ -85,7 +87,25 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, errForeignHost)
 		return
 	}
+	if bus, ok := ingestBus(r); ok {
+		w.bus = bus
+		a.serve(w, r, a.ingestRoute)
+		return
+	}
 	a.mux.ServeHTTP(w, r)
+}
+
+// ingestBus recognises POST /v1/buses/<bus>/events, unless something in it is escaped.
+func ingestBus(r *http.Request) (bus string, ok bool) {
+	if r.Method != http.MethodPost || r.URL.RawPath != "" {
+		return "", false
+	}
+	rest, ok := strings.CutPrefix(r.URL.Path, "/v1/buses/")
+	if !ok {
+		return "", false
+	}
+	bus, ok = strings.CutSuffix(rest, "/events")
+	return bus, ok && bus != "" && !strings.Contains(bus, "/")
 }
 
 // recovered answers a request whose handler panicked.

@@ -145,7 +145,7 @@ func (d *coldChain) open(ctx context.Context, c *cli) (err error) {
 	if err := inForce(ctx, d.client, d.shop); err != nil {
 		return err
 	}
-	d.story.header(d.o.boxes, addresses{http: d.app.HTTPAddr(), mqtt: d.app.MQTTAddr(), hooks: d.receiver.url(),
+	d.story.header(d.o, addresses{http: d.app.HTTPAddr(), mqtt: d.app.MQTTAddr(), hooks: d.receiver.url(),
 		keyFile: filepath.Join(d.dir, "admin.key"), user: fleetUser, password: password, notes: notes})
 	return nil
 }
@@ -285,4 +285,16 @@ func (d *coldChain) close(ctx context.Context) error {
 		errs = append(errs, os.RemoveAll(d.dir))
 	}
 	return errors.Join(errs...)
+}
+
+// wait blocks for d, or until ctx is done, and reports whether it waited.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 )
 
 // books is the account of a demo from outside the bridge: what was acknowledged, what is in the log, what is owed by
@@ -315,16 +314,4 @@ func (b *books) parked(ctx context.Context, endpoint string) (int, error) {
 		}
 	}
 	return n, err
-}
-
-// wait blocks for d, or until ctx is done, and reports whether it waited.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

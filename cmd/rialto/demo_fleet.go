@@ -31,10 +31,10 @@ type fleet struct {
 	boxes     []*box
 	books     *books
 	story     *story
-	connected atomic.Int64
+	connected atomic.Int64 // boxes that have a connection now
 }
 
-// account of a device at the gateway.
+// credentials are how a box gets in at the gateway.
 type credentials struct{ addr, user, password string }
 
 func newFleet(n int, run string, c credentials, b *books, st *story) *fleet {
@@ -61,7 +61,7 @@ func (f *fleet) drive(ctx context.Context) {
 
 // openDoors opens a door now and then, for a few seconds.
 func (f *fleet) openDoors(ctx context.Context) {
-	for wait(ctx, doorPace) {
+	for pause := doorPace / 5; wait(ctx, pause); pause = doorPace {
 		b := f.boxes[rand.IntN(len(f.boxes))]
 		if b.openDoor(time.Now(), time.Duration(4+rand.IntN(4))*time.Second) {
 			f.story.door(b.name)
@@ -180,7 +180,7 @@ func (b *box) measure(open bool) reading {
 	door := "closed"
 	if open {
 		door = "open"
-		b.temperature += 0.8 + 0.6*rand.Float64()
+		b.temperature += 1.2 + 0.6*rand.Float64()
 		b.humidity += 3 * rand.Float64()
 	} else {
 		b.temperature += 0.25*(b.setpoint+0.8-b.temperature) + 0.4*(rand.Float64()-0.5)

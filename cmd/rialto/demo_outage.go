@@ -35,7 +35,7 @@ func (d *coldChain) outages(ctx context.Context, o outage) {
 	for pause := o.after; wait(ctx, pause); pause = o.every {
 		d.receiver.fail(maintenance)
 		d.whileDown(ctx, o.length)
-		d.receiver.recover()
+		d.receiver.mend()
 		d.drain(context.WithoutCancel(ctx))
 	}
 }

@@ -70,9 +70,9 @@ func (r *receiver) Close(ctx context.Context) error {
 func (r *receiver) url() string    { return "http://" + r.ln.Addr().String() }
 func (r *receiver) secret() string { return "whsec_" + base64.StdEncoding.EncodeToString(r.key) }
 
-// fail lets an endpoint answer 503 until recover is called.
+// fail lets an endpoint answer 503 until mend is called.
 func (r *receiver) fail(endpoint string) { r.down.Store(&endpoint) }
-func (r *receiver) recover()             { r.down.Store(nil) }
+func (r *receiver) mend()                { r.down.Store(nil) }
 
 func (r *receiver) receive(endpoint string, w http.ResponseWriter, req *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxHookBody))

@@ -32,6 +32,7 @@ type story struct {
 	run   string
 	out   io.Writer
 	paint palette
+	hint  sync.Once // how to look closer is told once
 
 	mu    sync.Mutex           // guards all below
 	began time.Time            // zero before the first line with a time
@@ -99,39 +100,52 @@ type addresses struct {
 }
 
 // header says what there is, and gives a line to try for each listener.
-func (s *story) header(boxes int, a addresses) {
+func (s *story) header(o demoOptions, a addresses) {
 	var b strings.Builder
 	line := func(name, text string) {
 		b.WriteString("  " + s.paint.dim(fmt.Sprintf("%-6s", name)) + " " + text + "\n")
 	}
-	b.WriteString(s.paint.bold("rialto demo cold-chain") + fmt.Sprintf(": %s, a shop, three rules, three webhooks; Ctrl-C ends it\n\n", plural(boxes, "box", "boxes")))
+	fmt.Fprintf(&b, "%s: %s (half MQTT 3.1.1, half MQTT 5), a shop, three webhooks\n\n",
+		s.paint.bold("rialto demo cold-chain"), plural(o.boxes, "box", "boxes"))
 	for _, note := range a.notes {
 		line("", s.paint.wait(note))
 	}
-	self, base := ownName(), "http://"+a.http
+	base := "http://" + a.http
 	line("key", "export RIALTO_KEY=$(cat "+a.keyFile+")")
 	if base != defaultURL {
 		line("", "export RIALTO_URL="+base)
 	}
 	line("HTTP", s.paint.bold(base))
 	line("", `curl -H "Authorization: Bearer $RIALTO_KEY" '`+base+`/v1/ledger?bus=devices'`)
-	line("", self+" tail --bus devices")
-	line("", self+" journey ID")
-	host, port, err := net.SplitHostPort(a.mqtt)
-	if err != nil {
-		host, port = a.mqtt, ""
-	}
+	line("", ownName()+" tail --bus devices")
 	line("MQTT", s.paint.bold(a.mqtt))
-	where := ""
-	if host != "127.0.0.1" || port != "1883" {
-		where = " -h " + host + " -p " + port
-	}
-	line("", fmt.Sprintf(`mosquitto_pub%s -u %s -P %s -i box-99 -q 1 \`, where, a.user, a.password))
+	line("", fmt.Sprintf(`mosquitto_pub %s -u %s -P %s -i box-99 -q 1 \`, a.mosquitto(), a.user, a.password))
 	line("", `    -t fleet/99/box/1/telemetry -m '{"box": "99/1", "temperature": 9.5}'`)
-	line("hooks", s.paint.bold(a.hooks)+"  "+opsWebhook+", "+maintenance+", "+archive)
-	line("", "curl -i -d '{}' "+a.hooks+"/"+opsWebhook+"   (401: it is not signed)")
-	b.WriteString("\n")
+	line("hooks", s.paint.bold(a.hooks))
+	line("", "curl -i -d '{}' "+a.hooks+"/"+opsWebhook+"   (401: not signed)")
+	var rules []string
+	for _, w := range wires {
+		rules = append(rules, w.rule+" -> "+w.endpoint)
+	}
+	line("rules", strings.Join(rules, ", "))
+	ends := "Ctrl-C ends it, and prints the account."
+	if o.length > 0 {
+		ends = fmt.Sprintf("It ends after %s, or at Ctrl-C, and prints the account.", o.length)
+	}
+	b.WriteString("\n" + ends + "\n\n")
 	s.print(b.String())
+}
+
+// mosquitto is how Mosquitto's clients are told where the MQTT listener is.
+func (a addresses) mosquitto() string {
+	host, port, err := net.SplitHostPort(a.mqtt)
+	switch {
+	case err != nil:
+		return "-h " + a.mqtt
+	case port == "1883":
+		return "-h " + host
+	}
+	return "-h " + host + " -p " + port
 }
 
 // ownName is how this program can be called by the reader of the screen.
@@ -217,6 +231,9 @@ func (s *story) tell(ctx context.Context, cl *client, n note) error {
 		for _, d := range j.Journey.Deliveries {
 			if d.Rule == n.rule && len(d.Attempts) > 0 {
 				s.say(n.kind, n.pace, n.text+" -> rule "+d.Rule+" -> "+s.result(d))
+				if n.kind == "warm" {
+					s.hint.Do(func() { s.say("hint", 0, s.paint.dim("see how: "+ownName()+" journey "+n.id)) })
+				}
 				return nil
 			}
 		}

@@ -56,11 +56,15 @@ type definitions struct {
 
 	ready chan struct{} // closed when the first full set is in force
 	once  sync.Once
+
+	mu      sync.Mutex           // guards all below
+	inForce map[store.Key]uint64 // revisions
+	moved   chan struct{}        // closed and replaced when inForce changes
 }
 
 const (
 	// gather is how long changes are collected before they are put in force together.
-	gather = 20 * time.Millisecond
+	gather = 5 * time.Millisecond
 	// storeGrace is how long a start waits for the store before it uses the snapshot.
 	storeGrace = 3 * time.Second
 )
@@ -70,7 +74,42 @@ func newDefinitions(s store.Store, b *bridge.Bridge, devices *mqttgw.Directory, 
 	log = log.With("component", "definitions")
 	return &definitions{store: s, bridge: b, devices: devices, keys: keys, kinds: kinds, guard: guard, log: log,
 		snapshot: &snapshot{file: snapshotFile, log: log}, clients: make(map[string]*http.Client),
-		current: make(map[store.Key]store.Document), dirty: make(map[store.Key]bool), ready: make(chan struct{})}
+		current: make(map[store.Key]store.Document), dirty: make(map[store.Key]bool), ready: make(chan struct{}),
+		inForce: make(map[store.Key]uint64), moved: make(chan struct{})}
+}
+
+// await blocks until a definition is in force at a revision or a later one, or, for revision 0, until it is gone; but
+// no longer than until ctx is done. A definition that could not be put in force counts as being so: the log says why.
+func (d *definitions) await(ctx context.Context, k store.Key, revision uint64) {
+	for {
+		d.mu.Lock()
+		have, ok := d.inForce[k]
+		moved := d.moved
+		d.mu.Unlock()
+		if revision == 0 && !ok || revision > 0 && have >= revision {
+			return
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// settled notes what apply has put in force.
+func (d *definitions) settled(changed []store.Key) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, k := range changed {
+		if doc, ok := d.current[k]; ok {
+			d.inForce[k] = doc.Revision
+		} else {
+			delete(d.inForce, k)
+		}
+	}
+	close(d.moved)
+	d.moved = make(chan struct{})
 }
 
 // run follows the store until ctx is done.
@@ -244,6 +283,7 @@ func (d *definitions) apply(ctx context.Context) {
 		}
 		return nil
 	})
+	d.settled(changed)
 	d.once.Do(func() { close(d.ready) })
 }
 

@@ -183,10 +183,11 @@ func (s *server) settled(bus string, within time.Duration) bridge.Ledger {
 	s.t.Helper()
 	var l bridge.Ledger
 	eventually(s.t, within, func() (string, bool) {
-		l = bridge.Ledger{}
-		if err := json.Unmarshal([]byte(s.must("GET", "/v1/ledger?bus="+bus, "")), &l); err != nil {
+		var account struct{ Buses []bridge.Ledger }
+		if err := json.Unmarshal([]byte(s.must("GET", "/v1/ledger?bus="+bus, "")), &account); err != nil {
 			s.t.Fatal(err)
 		}
+		l = account.Buses[0]
 		if !l.Balanced {
 			s.t.Fatalf("the account of %s differs by %d: %+v", bus, l.Difference, l)
 		}

@@ -50,7 +50,8 @@ func TestKillLosesNothing(t *testing.T) {
 		if round == 0 {
 			s.target("sink", sink.URL, `{"concurrency":16,"retry":{"schedule":["50ms"],"maxAttempts":100}}`)
 			s.rule("default", "all", `{"type":["reading"]}`, "sink")
-			s.rule("devices", "all", `{"type":["io.rialto.mqtt.publish"]}`, "sink")
+			s.rule("devices", "all", `{"type":["reading","io.rialto.mqtt.publish"]}`, "sink")
+			untilRouted(t, s, sink, "default", "devices")
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
@@ -100,6 +101,18 @@ func TestKillLosesNothing(t *testing.T) {
 		len(acked.bodies), len(acked.ids), rounds, time.Since(before).Round(time.Millisecond), apps.Events.Accepted, devices.Events.Accepted, duplicates)
 	if n := apps.Events.Accepted + devices.Events.Accepted; n < uint64(len(acked.bodies)) {
 		t.Errorf("the ledger knows of %d events, and %d were acknowledged", n, len(acked.bodies))
+	}
+}
+
+// untilRouted waits until the rules that send readings to the sink are in force.
+func untilRouted(t *testing.T, s *server, to *sink, buses ...string) {
+	t.Helper()
+	for _, bus := range buses {
+		eventually(t, 10*time.Second, func() (string, bool) {
+			body := fmt.Sprintf(`{"probe":%q}`, bus)
+			s.publish(bus, fmt.Sprint("probe", time.Now().UnixNano()), "reading", body)
+			return "the rule of " + bus + " is not in force", len(to.missing([]string{body})) == 0
+		})
 	}
 }
 

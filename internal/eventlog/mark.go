@@ -140,6 +140,9 @@ func (m *mark) close(sync bool) error {
 // sequences (nothing is ever deleted but whole old blocks), holes in the last block, and a tail up to the mark.
 func (s *Stream) findLost(deleted []uint64) error {
 	for _, seq := range deleted { // rising
+		if seq == 0 { // the server says so of a stream that has never had a message
+			continue
+		}
 		if n := len(s.lost); n > 0 && s.lost[n-1].To+1 == seq {
 			s.lost[n-1].To = seq
 		} else {

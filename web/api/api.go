@@ -106,7 +106,6 @@ type API struct {
 	ingestRoute *route
 
 	spec []byte // /openapi.json
-	page []byte
 
 	kinds   []*Kind
 	writing chan struct{} // one definition is checked and written at a time, so that references hold

@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-
-	"github.com/go-chi/chi/v5"
 )
 
 // need is the right that a route asks for.
@@ -112,5 +110,3 @@ func loopbackHost(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.Unmap().IsLoopback()
 }
-
-func newRouteContext() *chi.Context { return chi.NewRouteContext() }

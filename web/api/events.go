@@ -5,12 +5,13 @@ package api
 import (
 	"bytes"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/event"
-	"github.com/rialto-bridge/rialto/internal/fault"
 )
 
 // getEvent answers a stored event with its journey.
@@ -48,8 +49,8 @@ func (a *API) searchEvents(w *reply, r *http.Request) error {
 	}
 	s := bridge.SearchQuery{Type: q.text("type"), Source: q.text("source"), Subject: q.text("subject"), Status: q.text("status"),
 		From: q.time("from"), To: q.time("to"), Limit: q.limit(), Cursor: q.text("cursor")}
-	if s.Status != "" && !contains(states, s.Status) {
-		q.fault("status", "must be one of "+list(states))
+	if s.Status != "" && !slices.Contains(states, s.Status) {
+		q.fault("status", "must be one of "+strings.Join(states, ", "))
 	}
 	if err := q.err(); err != nil {
 		return err
@@ -197,5 +198,3 @@ type ledgerDoc struct {
 	Balanced bool            `json:"balanced"`
 	Buses    []bridge.Ledger `json:"buses"`
 }
-
-var errStopping = fault.New(fault.Unavailable, "the server is stopping")

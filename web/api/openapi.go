@@ -7,16 +7,11 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 )
-
-func contains(list []string, s string) bool { return slices.Contains(list, s) }
-
-func list(s []string) string { return strings.Join(s, ", ") }
 
 const schemaPrefix = "#/components/schemas/"
 
@@ -29,7 +24,7 @@ func newSpec(version string, registry huma.Registry) *huma.OpenAPI {
 	return &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{Title: "Rialto", Version: version, Description: "The HTTP API of the Rialto event bridge. " +
-			"Errors are problem documents (RFC 9457) whose type is urn:rialto:problem:<slug>: " + list(slugs()) + ".",
+			"Errors are problem documents (RFC 9457) whose type is urn:rialto:problem:<slug>: " + strings.Join(slugs(), ", ") + ".",
 			License: &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"}},
 		Components: &huma.Components{
 			Schemas:         registry,
@@ -142,7 +137,7 @@ func (a *API) describe() error {
 		Properties: map[string]*huma.Schema{"specversion": text("1.0"), "id": text(""), "source": text(""), "type": text("")}}
 	schemas["StoredEvent"] = object([]string{"event", "position", "received"}, map[string]*huma.Schema{
 		"event": ref("Event"), "position": text("<stream>:<sequence>"), "received": {Type: "string", Format: "date-time"},
-		"status":  text("one of " + list(states)),
+		"status":  text("one of " + strings.Join(states, ", ")),
 		"origin":  {Type: "object", Description: "how it was published over MQTT"},
 		"others":  {Type: "array", Items: text(""), Description: "positions of other events with this id"},
 		"journey": {Type: "object", Description: "which rules matched, and every attempt to deliver it"},
@@ -226,7 +221,7 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 			OperationID: "search-events", Tags: []string{"events"}, Summary: "Search events, newest first",
 			Description: "A page may be short, or empty, and still have a nextCursor: a search looks at so many events and no more.",
 			Parameters: []*huma.Param{bus, queryDoc("type", "exactly this type", nil), queryDoc("source", "exactly this source", nil),
-				queryDoc("subject", "exactly this subject", nil), queryDoc("status", "one of "+list(states), nil), from, to, limit, cursor},
+				queryDoc("subject", "exactly this subject", nil), queryDoc("status", "one of "+strings.Join(states, ", "), nil), from, to, limit, cursor},
 			Responses: ok("A page", "application/json", pageSchema(ref("StoredEvent"))),
 		},
 		"GET /v1/buses/{bus}/events/{id}": {

@@ -15,12 +15,11 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/go-chi/chi/v5"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/fault"
 )
-
-const levelDebug = slog.LevelDebug
 
 // Problem is the body of every error (RFC 9457).
 type Problem struct {
@@ -292,7 +291,7 @@ func (a *API) allowed(r *http.Request) []string {
 	}
 	var out []string
 	for _, m := range []string{"GET", "POST", "PUT", "DELETE"} {
-		if a.mux.Match(newRouteContext(), m, path) {
+		if a.mux.Match(chi.NewRouteContext(), m, path) {
 			out = append(out, m)
 			if m == "GET" {
 				out = append(out, "HEAD")

@@ -3,7 +3,9 @@
 package api
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"runtime/debug"
@@ -110,7 +112,7 @@ func ingestBus(r *http.Request) (bus string, ok bool) {
 
 // recovered answers a request whose handler panicked.
 func (a *API) recovered(w *reply, r *http.Request, p any) {
-	if p == http.ErrAbortHandler { //nolint:errorlint // it is panicked as it is
+	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(p)
 	}
 	a.log.Error("handler panicked", "requestId", w.id, "method", r.Method, "err", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -130,7 +132,7 @@ func (a *API) note(w *reply, r *http.Request, start time.Time) {
 		m, long = &w.route.metrics, w.route.long
 	}
 	m.observe(w.status, took, long)
-	if a.log.Enabled(r.Context(), levelDebug) {
+	if a.log.Enabled(r.Context(), slog.LevelDebug) {
 		pattern := ""
 		if w.route != nil {
 			pattern = w.route.pattern

@@ -19,6 +19,8 @@ import (
 
 const maxTopics = 32
 
+var errStopping = fault.New(fault.Unavailable, "the server is stopping")
+
 // topic is one bus that a stream follows.
 type topic struct {
 	bus string

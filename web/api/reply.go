@@ -59,6 +59,9 @@ var (
 func (w *reply) send(status int, contentType []string, body []byte) error {
 	h := w.Header()
 	h["Content-Type"] = contentType
+	if &contentType[0] != &contentJSON[0] {
+		h["X-Content-Type-Options"] = noSniff // browsers leave JSON alone
+	}
 	w.WriteHeader(status)
 	// Who has gone does not read an error either, and the server notices by itself.
 	_, _ = w.Write(body)
@@ -70,9 +73,7 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	start := a.o.Now()
 	w := replies.Get().(*reply)
 	*w = reply{ResponseWriter: rw, id: requestID(r)}
-	h := rw.Header()
-	h["X-Request-Id"] = []string{w.id}
-	h["X-Content-Type-Options"] = noSniff
+	rw.Header()["X-Request-Id"] = []string{w.id}
 	a.metrics.inFlight.Inc()
 	defer func() {
 		a.metrics.inFlight.Dec()

@@ -313,7 +313,7 @@ func (a *App) startHTTP(context.Context) error {
 		return err
 	}
 	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: definitionKinds(a.catalog),
-		Anonymous: a.o.Anonymous, Limits: event.Limits{MaxData: a.o.MaxData}, Version: a.o.Version, Listeners: a.listeners,
+		Anonymous: a.o.Anonymous, Limits: event.Limits{MaxData: a.o.MaxData}, Version: a.o.Version, Listeners: a.listeners, InForce: a.defs.await, Checks: a.checks,
 		Logger: a.o.Logger, Registerer: a.registry, Gatherer: a.registry})
 	if err != nil {
 		return errors.Join(err, a.httpLn.Close())
@@ -348,6 +348,16 @@ func (a *App) startHTTP(context.Context) error {
 
 // httpGrace is how long a stop waits for HTTP requests under way.
 const httpGrace = 3 * time.Second
+
+// checks adds the definitions to what the bridge says of its readiness.
+func (a *App) checks() []bridge.Check {
+	c := bridge.Check{Name: "definitions", OK: true}
+	if why := a.defs.broken.Load(); why != nil {
+		// Not a reason to send requests elsewhere: what is in force stays so.
+		c.Detail = "the store does not answer, changes wait: " + *why
+	}
+	return []bridge.Check{c}
+}
 
 // listeners is what the page at / says.
 func (a *App) listeners() []api.Listener {

@@ -5,6 +5,7 @@ package bridge
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,7 +24,7 @@ type Found struct {
 	Origin   *event.Origin    // non-nil if it was published over MQTT
 	State    string           // as Journey.State, with the deliveries taken together: see stateOf
 	Journey  *Journey         // nil in search results
-	Others   []event.Position // other stored events with the same id
+	Others   []event.Position // older stored events with the same id, some of them if there are many
 }
 
 // Journey is what happened to an event.
@@ -67,8 +68,11 @@ type Attempt struct {
 	Detail     string    `json:"detail,omitempty"`
 }
 
-// maxSameID bounds how many events with one id are looked at.
-const maxSameID = 32
+// maxOthers is how many other events with its id are named beside an event.
+const maxOthers = 31
+
+// maxSameID is how many events with one id are looked at: sources that count from 1 share their ids.
+const maxSameID = 10_000
 
 // maxVerdicts is how many rules a journey explains; those that matched come first.
 const maxVerdicts = 100
@@ -81,20 +85,19 @@ func (b *Bridge) Event(ctx context.Context, bus, id, source string) (*Found, err
 	if err != nil {
 		return nil, err
 	}
-	entries, err := p.byID(ctx, id)
-	if err != nil {
-		return nil, err
-	}
 	var found *Found
-	for i := range entries {
-		e := &entries[i]
+	err = p.byID(ctx, id, func(e eventlog.Entry) bool {
 		switch {
 		case source != "" && e.Record.Event.Source != source:
 		case found == nil:
-			found = p.found(*e)
+			found = p.found(e)
 		default:
 			found.Others = append(found.Others, p.position(e.Seq))
 		}
+		return found == nil || len(found.Others) < maxOthers
+	})
+	if err != nil {
+		return nil, err
 	}
 	if found == nil {
 		return nil, fault.New(fault.NotFound, "no event with this id on bus %q", bus)
@@ -115,22 +118,22 @@ func (p *path) found(e eventlog.Entry) *Found {
 	return &Found{Event: &e.Record.Event, Position: p.position(e.Seq), Received: e.Record.Received, Origin: e.Record.MQTT}
 }
 
-// byID returns the events with an id, newest first: those that are indexed, and those of the tail that are not yet.
-func (p *path) byID(ctx context.Context, id string) ([]eventlog.Entry, error) {
+// byID calls fn for the events with an id, newest first, until it returns false: those of the tail that are not indexed
+// yet, and those that are.
+func (p *path) byID(ctx context.Context, id string, fn func(eventlog.Entry) bool) error {
 	indexed, err := p.b.o.Journal.Indexed(p.name)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out []eventlog.Entry
-	var buf []eventlog.Entry
+	var tail, buf []eventlog.Entry
 	for from, end := indexed+1, p.log.Committed(); from <= end; {
 		entries, next, err := p.log.Read(ctx, from, 1024, buf[:0])
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, e := range entries {
 			if e.Record.Event.ID == id {
-				out = append([]eventlog.Entry{e}, out...)
+				tail = append(tail, e)
 			}
 		}
 		if next <= from {
@@ -138,26 +141,33 @@ func (p *path) byID(ctx context.Context, id string) ([]eventlog.Entry, error) {
 		}
 		buf, from = entries, next
 	}
-	seqs, err := p.b.o.Journal.ByID(p.name, id, maxSameID)
-	if err != nil {
-		return nil, err
+	for _, e := range slices.Backward(tail) {
+		if !fn(e) {
+			return nil
+		}
 	}
-	for _, seq := range seqs {
-		if seq > indexed {
-			continue // found above
-		}
-		e, err := p.log.Get(ctx, seq)
-		if isGone(err) {
-			continue
-		}
+	const page = 64
+	for looked, before := 0, indexed+1; looked < maxSameID; looked += page {
+		seqs, err := p.b.o.Journal.ByID(p.name, id, before, page)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if e.Record.Event.ID == id {
-			out = append(out, e)
+		for _, seq := range seqs {
+			e, err := p.log.Get(ctx, seq)
+			switch {
+			case isGone(err):
+			case err != nil:
+				return err
+			case e.Record.Event.ID == id && !fn(e):
+				return nil
+			}
+			before = seq
+		}
+		if len(seqs) < page {
+			break
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // isGone reports whether an event is no longer, or never was, at a position.
@@ -288,8 +298,11 @@ type SearchPage struct {
 	NextCursor string // "" on the last page
 }
 
-// searchBudget is how many messages one page looks at.
-const searchBudget = 20_000
+// searchBudget is how many messages one page looks at; to ask for the state of an event costs as much as stateCost.
+const (
+	searchBudget = 20_000
+	stateCost    = 20
+)
 
 // Search lists events, newest first.
 func (b *Bridge) Search(ctx context.Context, bus string, q SearchQuery) (SearchPage, error) {
@@ -324,7 +337,7 @@ func (b *Bridge) Search(ctx context.Context, bus string, q SearchQuery) (SearchP
 		if err != nil {
 			return page, err
 		}
-		budget -= max(res.Scanned, 1)
+		budget -= max(res.Scanned, 1) + stateCost*len(res.Entries)
 		for _, e := range res.Entries {
 			f := p.found(e)
 			j, err := p.b.o.Journal.Journey(ctx, p.name, p.journey, e.Seq)

@@ -23,7 +23,7 @@ type Options struct {
 }
 
 // viewFormat changes when a view's layout does; views of another format are deleted and rebuilt.
-const viewFormat = "1"
+const viewFormat = "2"
 
 // Journal is the set of views. See the package comment for who may call what.
 type Journal struct {
@@ -101,6 +101,14 @@ func (j *Journal) Close() error {
 	return errors.Join(j.db.Flush(), j.db.Close())
 }
 
+// Flush makes durable what the views hold now. It blocks while it writes.
+func (j *Journal) Flush() error {
+	if err := j.db.Flush(); err != nil {
+		return fmt.Errorf("write views: %w", err)
+	}
+	return nil
+}
+
 // Bytes returns the size of the views on disk.
 func (j *Journal) Bytes() uint64 { return j.db.Metrics().DiskSpaceUsage() }
 
@@ -160,9 +168,9 @@ func (s view) get(k []byte) ([]byte, error) {
 //	j  seq (8), JOURNEY seq (8)                    -> ""            messages with outcomes of an event
 //	p  seq (8), rule, 0, target                    -> pending       deliveries not settled for good
 //	m  first seq (8), part (4)                     -> ruleset, rules        rules in force
-//	u  rule, 0, revision (8)                       -> document
+//	u  rule, 0, revision (8)                       -> JOURNEY seq, document
 //	a  hour (4)                                    -> count         events accepted
-//	e  last seq (8)                                -> first, hours  what one call of Index counted
+//	e  last seq (8)                                -> first, runs   what one call of Index counted, in order
 //	b                                              -> seq           where counting begins
 //	l  hour (4)                                    -> matched, unmatched, lost
 //	o  hour (4), rule, 0, target                   -> counts of deliveries

@@ -35,7 +35,9 @@ type fixture struct {
 	journal *journal.Journal
 	*bridge.Bridge
 
+	logOpts eventlog.Options // Durability and Sync, if not OS
 	opts    bridge.Options
+	held    string // a target that cannot be used
 	targets map[string]*recipient
 	rules   []*rules.Rule
 	rev     uint64
@@ -54,7 +56,12 @@ func (f *fixture) start() *fixture {
 		logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
 	var err error
-	if f.log, err = eventlog.Open(ctx, eventlog.Options{Dir: f.dir, Durability: eventlog.OS, Logger: logger}); err != nil {
+	lo := f.logOpts
+	lo.Dir, lo.Logger = f.dir, logger
+	if lo.Durability == "" {
+		lo.Durability = eventlog.OS
+	}
+	if f.log, err = eventlog.Open(ctx, lo); err != nil {
 		f.t.Fatal(err)
 	}
 	if f.journal, err = journal.Open(journal.Options{Dir: f.views(), Logger: logger}); err != nil {
@@ -67,6 +74,9 @@ func (f *fixture) start() *fixture {
 	}
 	for _, r := range f.targets {
 		f.must(f.SetTarget(r.def, r))
+	}
+	if f.held != "" {
+		f.must(f.HoldTarget(f.held))
 	}
 	doc, err := bridge.ParseBus([]byte(`{"kind":"Bus","name":"default"}`))
 	f.must(err)

@@ -137,17 +137,26 @@ func (p *path) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// setBase finds where empty views begin to count: the first event that both the log and JOURNEY still know.
+// setBase finds where empty views begin to count: at the first event that both the log and JOURNEY still know, behind
+// the last place where damage took something from JOURNEY.
 func (p *path) setBase(ctx context.Context, from uint64) error {
-	base := p.log.First()
-	if from > 1 {
-		raws, err := p.journey.Read(ctx, eventlog.ReadOptions{From: from, Max: 1000}, nil)
+	var first uint64 // event
+	var buf []eventlog.Raw
+	for from <= p.journey.Committed() {
+		var err error
+		buf, err = p.journey.Read(ctx, eventlog.ReadOptions{From: from, Max: 256}, buf[:0])
 		if err != nil {
 			return fmt.Errorf("read outcomes: %w", err)
 		}
-		var first uint64
-		for _, raw := range raws {
-			if first != 0 || len(raw.Data) == 0 {
+		if len(buf) == 0 {
+			break
+		}
+		for _, raw := range buf {
+			from = raw.Seq + 1
+			if raw.Gap() {
+				first = 0
+			}
+			if raw.Gap() || first != 0 {
 				continue
 			}
 			if err := journal.Decode(raw.Data, journal.Visitor{Routed: func(r journal.Routed) error {
@@ -159,9 +168,8 @@ func (p *path) setBase(ctx context.Context, from uint64) error {
 				return err
 			}
 		}
-		base = max(base, first)
 	}
-	return p.b.o.Journal.SetBase(p.name, base)
+	return p.b.o.Journal.SetBase(p.name, max(p.log.First(), first))
 }
 
 // settleDamage makes sure that no sequence is used twice: if the views know of events behind the end of the log, damage

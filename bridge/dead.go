@@ -10,7 +10,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
@@ -218,11 +220,17 @@ func deliveryID(bus string, ev *event.Event, r journal.Route) string {
 	return string(out[:])
 }
 
-// detailOf is what a person reads about a failed attempt.
+// detailOf is what a person reads about a failed attempt: one line.
 func detailOf(err error) string {
 	var te *targets.Error
 	if errors.As(err, &te) && te.Err != nil {
-		return te.Err.Error()
+		err = te.Err
 	}
-	return err.Error()
+	line := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(err.Error(), "\uFFFD"))
+	return strings.Join(strings.Fields(line), " ")
 }

@@ -558,9 +558,12 @@ func (p *path) retry(t *task, policy targets.DeliveryPolicy, res targets.Result,
 				t.lane.release(t)
 				return
 			}
-			// No dead letter, no end: it stays parked and is buried later.
-			p.b.log.Error("dead letter cannot be written, trying again", "bus", p.name, "targetId", t.route.Target, "err", derr)
-			o.Due = now.Add(deadRetry)
+			p.b.log.Error("dead letter cannot be written", "bus", p.name, "position", t.seq, "targetId", t.route.Target, "err", derr)
+			if n >= policy.Retry.MaxAttempts+deadTries { // what cannot be read will not be read, and would be kept for ever
+				p.rec.cancel(t, reasonEventGone)
+				return
+			}
+			o.Due = now.Add(deadRetry) // no dead letter, no end: it stays parked and is buried later
 		} else {
 			o.State, o.DeadSeq = journal.Dead, seq
 		}
@@ -568,5 +571,8 @@ func (p *path) retry(t *task, policy targets.DeliveryPolicy, res targets.Result,
 	p.rec.outcome(t, o)
 }
 
-// deadRetry is how long a delivery waits whose dead letter could not be written.
-const deadRetry = 30 * time.Second
+// deadRetry is how long a delivery waits whose dead letter could not be written, and deadTries how often.
+const (
+	deadRetry = 30 * time.Second
+	deadTries = 20
+)

@@ -73,8 +73,8 @@ func runSchedule(t *testing.T, seed uint64) {
 		}
 		f.start()
 	}
-	for range 15 {
-		for range rnd.IntN(20) {
+	for range 12 {
+		for range rnd.IntN(12) {
 			f.send("reading", fmt.Sprint("e", sent))
 			sent++
 		}

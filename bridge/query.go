@@ -324,47 +324,87 @@ func (b *Bridge) Search(ctx context.Context, bus string, q SearchQuery) (SearchP
 	default:
 		return page, fault.Invalidf("/status", "must be one of pending, unmatched, delivered, dead, cancelled")
 	}
-	lq := eventlog.Query{From: q.From, To: q.To, Type: q.Type, Source: q.Source, Subject: q.Subject, Limit: limit, Newest: true, Budget: searchBudget}
-	for budget := searchBudget; budget > 0 && len(page.Items) < limit; {
-		if before > 0 {
-			lq.ToSeq = before - 1
-			if lq.ToSeq == 0 {
-				break
-			}
-		}
-		lq.Budget = budget
-		res, err := p.log.Search(ctx, lq)
+	for budget := searchBudget; budget > 0; {
+		found, next, cost, err := p.candidates(ctx, q, before, limit, budget)
 		if err != nil {
 			return page, err
 		}
-		budget -= max(res.Scanned, 1) + stateCost*len(res.Entries)
-		for _, e := range res.Entries {
+		budget -= cost + stateCost*len(found)
+		for _, e := range found {
 			f := p.found(e)
 			j, err := p.b.o.Journal.Journey(ctx, p.name, p.journey, e.Seq)
 			if err != nil {
 				return page, err
 			}
-			f.State = summaryOf(j)
-			if q.Status == "" || f.State == q.Status {
-				page.Items = append(page.Items, *f)
+			if f.State = summaryOf(j); q.Status != "" && f.State != q.Status {
+				continue
 			}
-			before = e.Seq
-			if len(page.Items) == limit {
+			if page.Items = append(page.Items, *f); len(page.Items) == limit {
+				next = e.Seq
+				budget = 0
 				break
 			}
 		}
-		if len(page.Items) == limit {
-			break
-		}
-		if res.Next == 0 {
+		if before = next; before <= p.log.First() {
 			return page, nil
 		}
-		before = res.Next + 1
 	}
-	if before > p.log.First() {
-		page.NextCursor = strconv.FormatUint(before, 10)
-	}
+	page.NextCursor = strconv.FormatUint(before, 10)
 	return page, nil
+}
+
+// candidates returns events below before (0 = all) that q selects, its status aside, newest first; next is the before to
+// go on with, 1 or less if there are no more. cost is how many messages were looked at.
+func (p *path) candidates(ctx context.Context, q SearchQuery, before uint64, limit, budget int) (found []eventlog.Entry, next uint64, cost int, err error) {
+	lq := eventlog.Query{From: q.From, To: q.To, Type: q.Type, Source: q.Source, Subject: q.Subject, Limit: limit, Newest: true, Budget: budget}
+	if before > 0 {
+		if lq.ToSeq = before - 1; lq.ToSeq == 0 {
+			return nil, 0, 1, nil
+		}
+	}
+	if q.Subject != "" { // the views know where a subject is, but for the tail that they have not read
+		indexed, err := p.b.o.Journal.Indexed(p.name)
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		if before > 0 && before <= indexed+1 || p.log.Committed() <= indexed {
+			return p.withSubject(ctx, q, before, min(limit, budget))
+		}
+		lq.FromSeq = indexed + 1
+	}
+	res, err := p.log.Search(ctx, lq)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	if next = lq.FromSeq; res.Next > 0 {
+		next = res.Next + 1
+	}
+	return res.Entries, next, max(res.Scanned, 1), nil
+}
+
+// withSubject is candidates out of the views.
+func (p *path) withSubject(ctx context.Context, q SearchQuery, before uint64, limit int) (found []eventlog.Entry, next uint64, cost int, err error) {
+	seqs, err := p.b.o.Journal.BySubject(p.name, q.Subject, before, limit)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	for _, seq := range seqs {
+		e, err := p.log.Get(ctx, seq)
+		if isGone(err) {
+			continue
+		}
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		if r := e.Record; r.Event.Subject == q.Subject && (q.Type == "" || r.Event.Type == q.Type) &&
+			(q.Source == "" || r.Event.Source == q.Source) && within(r.Received, q.From, q.To) {
+			found = append(found, e)
+		}
+	}
+	if len(seqs) == limit {
+		next = seqs[len(seqs)-1]
+	}
+	return found, next, max(len(seqs), 1), nil
 }
 
 // summaryOf is stateOf for a journey without explanations.

@@ -170,16 +170,6 @@ func (j *Journal) Journey(ctx context.Context, bus string, stream *eventlog.Stre
 	return out, nil
 }
 
-// PendingOf returns what the event at seq still owes.
-func (j *Journal) PendingOf(bus string, seq uint64) ([]Pending, error) {
-	var out []Pending
-	err := j.eachPending(u64(key('p', bus), seq), nil, bus, func(p Pending) (bool, error) {
-		out = append(out, p)
-		return true, nil
-	})
-	return out, err
-}
-
 // EachPending calls fn for every pending delivery of a bus in order of position, until it returns false.
 func (j *Journal) EachPending(bus string, fn func(Pending) (bool, error)) error {
 	return j.eachPending(key('p', bus), nil, bus, fn)

@@ -114,14 +114,14 @@ func TestViewsTellTheStory(t *testing.T) {
 		t.Errorf("Ledger (-want +got):\n%s", d)
 	}
 
-	pending, err := j.PendingOf("devices", 1)
-	if err != nil {
-		t.Fatal(err)
+	pending, ok, err := j.FindPending("devices", 1, archive.Rule, archive.Target)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
 	}
 	parked := journal.Pending{Seq: 1, Route: archive, Check: 11, Hour: hour(), State: journal.Parked, Attempts: 1,
 		Due: base.Add(5 * time.Second), First: base, Record: 3}
-	if d := gocmp.Diff([]journal.Pending{parked}, pending); d != "" {
-		t.Errorf("PendingOf (-want +got):\n%s", d)
+	if d := gocmp.Diff(parked, pending); d != "" {
+		t.Errorf("FindPending (-want +got):\n%s", d)
 	}
 	if at, err := j.NextDue("archive"); err != nil || !at.Equal(base.Add(5*time.Second)) {
 		t.Errorf("NextDue = %v, %v", at, err)

@@ -250,7 +250,8 @@ func (b *Bridge) RemoveBus(bus string) error {
 }
 
 // SetRules puts a set of rules in force for a bus. Events that are routed from now on meet it; those that were routed
-// before keep the rules they met. ruleset is the revision of the set.
+// before keep the rules they met. ruleset is the revision of the set. A disabled rule matches nothing, and what is pending
+// for it goes on; a rule that is not in the set is a deleted one, whose pending deliveries end as cancelled.
 func (b *Bridge) SetRules(bus string, ruleset uint64, rs []*rules.Rule) error {
 	p, err := b.path(bus)
 	if err != nil {

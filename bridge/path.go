@@ -230,7 +230,13 @@ func (p *path) close() error {
 const removeWithin = 10 * time.Second
 
 func (p *path) setRules(revision uint64, rs []*rules.Rule) error {
-	index, err := rules.Compile(rs)
+	enabled := make([]*rules.Rule, 0, len(rs))
+	for _, r := range rs {
+		if !r.Disabled {
+			enabled = append(enabled, r)
+		}
+	}
+	index, err := rules.Compile(enabled)
 	if err != nil {
 		return err
 	}
@@ -288,6 +294,10 @@ func (p *path) index() {
 			continue
 		}
 		buf, from = entries, next
+		// Lookups read what is not indexed yet from the log, so events may gather.
+		if len(entries) < 256 && !pause(p.ctx, gatherFor) {
+			return
+		}
 	}
 }
 

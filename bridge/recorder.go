@@ -33,6 +33,7 @@ type recorder struct {
 	floor   uint64    // last floor written
 	err     error     // why the last attempt to write failed; nil when it works
 	closed  bool
+	urgent  bool // somebody waits for what was added
 	ended   bool
 	wake    chan struct{}
 }
@@ -49,6 +50,10 @@ const (
 	// messageSize is where a message ends: it is larger by less than its last record, which is a rule document of 256 KiB
 	// or much smaller.
 	messageSize = 256 << 10
+	// gatherFor is how long records gather at least between two messages, and pressing how many bytes do not wait: a message
+	// costs a sync of the disk, which intake wants too, and nobody but sync waits for one.
+	gatherFor = 5 * time.Millisecond
+	pressing  = 64 << 10
 	// floorEvery is how long a floor may go unwritten when nothing else is.
 	floorEvery = time.Second
 	// stopGrace is how long a message may take when a stop may wait no longer.
@@ -87,14 +92,18 @@ func (r *recorder) put(fn func(*journal.Encoder), after func()) bool {
 	if r.ended {
 		return false
 	}
+	before := r.enc.Len() + len(r.waiting)
 	fn(&r.enc)
 	if after != nil {
 		r.waiting = append(r.waiting, after)
 	}
-	if r.enc.Len() >= messageSize {
+	size := r.enc.Len()
+	if size >= messageSize {
 		r.seal()
 	}
-	r.signal()
+	if before == 0 || size >= pressing {
+		r.signal()
+	}
 	return true
 }
 
@@ -162,9 +171,10 @@ func (r *recorder) cancel(t *task, reason string) {
 // sync blocks until everything added so far is committed and in the views.
 func (r *recorder) sync(ctx context.Context) error {
 	done := make(chan struct{})
-	if !r.add(func(*journal.Encoder) {}, func() { close(done) }) {
+	if !r.add(func(*journal.Encoder) { r.urgent = true }, func() { close(done) }) {
 		return errEnded
 	}
+	r.signal()
 	select {
 	case <-done:
 		return nil
@@ -204,7 +214,10 @@ func (r *recorder) run() {
 	tick := time.NewTicker(floorEvery)
 	defer tick.Stop()
 	flush := false
+	var last time.Time // when the last message was taken
 	for {
+		r.gather(last.Add(gatherFor))
+		last = time.Now()
 		m, ok := r.take(flush)
 		flush = false
 		if !ok {
@@ -229,6 +242,29 @@ func (r *recorder) run() {
 	}
 }
 
+// gather lets records come together until a moment, or until they press.
+func (r *recorder) gather(until time.Time) {
+	d := time.Until(until)
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		r.mu.Lock()
+		now := r.closed || r.urgent || len(r.full) > 0 || r.enc.Len() >= pressing
+		r.mu.Unlock()
+		if now {
+			return
+		}
+		select {
+		case <-r.wake:
+		case <-timer.C:
+			return
+		}
+	}
+}
+
 // fail ends the recorder: nothing is written any more, and everyone who waits for room is let go.
 func (r *recorder) fail(err error) {
 	r.mu.Lock()
@@ -247,6 +283,7 @@ func (r *recorder) take(flush bool) (message, bool) {
 	if len(r.full) == 0 && (flush || r.closed || r.enc.Len() > 0 || len(r.waiting) > 0) {
 		r.seal()
 	}
+	r.urgent = r.urgent && len(r.full) > 1
 	if len(r.full) == 0 {
 		r.ended = r.ended || r.closed
 		r.room.Broadcast()

@@ -230,12 +230,12 @@ func (d *definitions) apply(ctx context.Context) {
 		}
 		def, err := targets.LoadDefinition(doc.Raw, d.kinds)
 		if err != nil {
-			return err
+			return errors.Join(err, d.bridge.HoldTarget(k.Name))
 		}
 		client := outbound.Client(d.guard, outbound.Options{Concurrency: def.Delivery.Concurrency})
 		t, err := d.kinds.New(def, targets.Env{HTTP: client, Secrets: secret.Resolve, Logger: d.log, Now: time.Now})
 		if err != nil {
-			return err
+			return errors.Join(err, d.bridge.HoldTarget(k.Name))
 		}
 		if old := d.clients[k.Name]; old != nil {
 			defer old.CloseIdleConnections()
@@ -265,11 +265,14 @@ func (d *definitions) apply(ctx context.Context) {
 			return nil
 		}
 		r, err := rules.ParseRule(doc.Raw)
-		if err == nil {
-			r.Revision = doc.Revision
-			d.rules[k.Scope][k.Name] = r
+		if err != nil {
+			// It is there, and what is pending for it goes on by the revision it met; it matches nothing new.
+			d.rules[k.Scope][k.Name] = &rules.Rule{Name: k.Name, Bus: k.Scope, Disabled: true}
+			return err
 		}
-		return err
+		r.Revision = doc.Revision
+		d.rules[k.Scope][k.Name] = r
+		return nil
 	})
 	for bus := range buses {
 		d.applyRules(bus)
@@ -324,12 +327,7 @@ func (d *definitions) each(changed []store.Key, kind string, fn func(k store.Key
 }
 
 func (d *definitions) applyRules(bus string) {
-	var rs []*rules.Rule
-	for _, r := range d.rules[bus] {
-		if !r.Disabled {
-			rs = append(rs, r)
-		}
-	}
+	rs := slices.Collect(maps.Values(d.rules[bus]))
 	slices.SortFunc(rs, func(a, b *rules.Rule) int { return cmp.Compare(a.Name, b.Name) })
 	err := d.bridge.SetRules(bus, d.version, rs)
 	var f *fault.Error

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -84,13 +83,9 @@ func openDB(o Options, log *slog.Logger) (*pebble.DB, error) {
 		FS:                 vfs.Default,
 		Logger:             pebbleLog{log},
 		MaxOpenFiles:       500,
-		MemTableSize:       4 << 20,
+		MemTableSize:       8 << 20,
 		// A burst waits for a flush rather than take more memory.
 		MemTableStopWritesThreshold: 4,
-	}
-	opts.Levels[0].FilterPolicy = bloom.FilterPolicy(10)
-	for i := 1; i < len(opts.Levels); i++ {
-		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
 	return pebble.Open(filepath.Join(o.Dir, "db"), opts)
 }

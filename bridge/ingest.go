@@ -35,9 +35,9 @@ func (b *Bridge) Publish(ctx context.Context, bus string, rec *event.Record, don
 			r.Err = unavailable(r.Err)
 			b.metrics.refused.WithLabelValues(bus, fault.KindOf(r.Err).String()).Inc()
 		case r.Duplicate:
-			b.metrics.duplicates.WithLabelValues(bus).Inc()
+			p.counters.duplicates.Inc()
 		default:
-			b.metrics.accepted.WithLabelValues(bus).Inc()
+			p.counters.accepted.Inc()
 		}
 		done(r)
 	})

@@ -16,16 +16,17 @@ import (
 
 // path is the way of the events of one bus: its log, its router, its records.
 type path struct {
-	b       *Bridge
-	name    string
-	log     *eventlog.Bus
-	journey *eventlog.Stream
-	rec     *recorder
-	track   *tracker
-	doc     atomic.Pointer[BusDoc]
-	rules   atomic.Pointer[ruleset] // nil until the first SetRules
-	first   chan struct{}           // closed by the first SetRules
-	once    sync.Once
+	b        *Bridge
+	name     string
+	log      *eventlog.Bus
+	journey  *eventlog.Stream
+	rec      *recorder
+	counters busCounters
+	track    *tracker
+	doc      atomic.Pointer[BusDoc]
+	rules    atomic.Pointer[ruleset] // nil until the first SetRules
+	first    chan struct{}           // closed by the first SetRules
+	once     sync.Once
 
 	difference atomic.Int64          // of the ledger, as last seen
 	problem    atomic.Pointer[error] // why the router waits; nil if it does not
@@ -59,7 +60,7 @@ func (b *Bridge) openPath(ctx context.Context, doc *BusDoc) (*path, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &path{b: b, name: doc.Name, log: log, journey: journey, first: make(chan struct{}), recorderDone: make(chan struct{})}
+	p := &path{b: b, counters: b.metrics.bus(doc.Name), name: doc.Name, log: log, journey: journey, first: make(chan struct{}), recorderDone: make(chan struct{})}
 	p.doc.Store(doc)
 	if err := p.catchUp(ctx); err != nil {
 		return nil, err

@@ -234,7 +234,7 @@ func (r *router) event(e eventlog.Entry) bool {
 	}, func() { p.track.done(e.Seq) }) {
 		return false
 	}
-	p.b.metrics.routed(p.name, len(r.routes))
+	p.counters.routed(len(r.routes))
 	for _, route := range r.routes {
 		p.b.offer(&task{path: p, seq: e.Seq, check: check, route: route})
 	}

@@ -328,7 +328,7 @@ func (a *App) startHTTP(context.Context) error {
 	if err != nil {
 		return errors.Join(err, a.httpLn.Close())
 	}
-	a.server = &http.Server{Handler: handler, TLSConfig: cfg, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
+	a.server = &http.Server{Handler: handler, TLSConfig: cfg, ReadTimeout: readTimeout,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(a.o.Logger.Handler(), slog.LevelDebug)}
 	a.server.RegisterOnShutdown(handler.Close)
 	done := make(chan struct{})
@@ -355,6 +355,10 @@ func (a *App) startHTTP(context.Context) error {
 	})
 	return nil
 }
+
+// readTimeout is how long a request may take to arrive. The header has no limit of its own: two would cost each request a
+// system call more.
+const readTimeout = 30 * time.Second
 
 // httpGrace is how long a stop waits for HTTP requests under way.
 const httpGrace = 3 * time.Second

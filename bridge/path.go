@@ -116,32 +116,16 @@ func (p *path) catchUp(ctx context.Context) error {
 			return err
 		}
 	}
-	var buf []eventlog.Raw
-	for from <= p.journey.Committed() {
-		buf, err = p.journey.Read(ctx, eventlog.ReadOptions{From: from, Max: 256}, buf[:0])
-		if err != nil {
-			return fmt.Errorf("read outcomes: %w", err)
+	return p.eachMessage(ctx, from, func(raw eventlog.Raw) error {
+		if raw.Gap() {
+			return nil
 		}
-		if len(buf) == 0 {
-			break
-		}
-		for _, raw := range buf {
-			from = raw.Seq + 1
-			if raw.Gap() {
-				continue
-			}
-			if err := j.Apply(p.name, raw.Seq, raw.Data); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+		return j.Apply(p.name, raw.Seq, raw.Data)
+	})
 }
 
-// setBase finds where empty views begin to count: at the first event that both the log and JOURNEY still know, behind
-// the last place where damage took something from JOURNEY.
-func (p *path) setBase(ctx context.Context, from uint64) error {
-	var first uint64 // event
+// eachMessage calls fn for the messages of JOURNEY from a sequence on, the places of lost ones included.
+func (p *path) eachMessage(ctx context.Context, from uint64, fn func(eventlog.Raw) error) error {
 	var buf []eventlog.Raw
 	for from <= p.journey.Committed() {
 		var err error
@@ -154,21 +138,34 @@ func (p *path) setBase(ctx context.Context, from uint64) error {
 		}
 		for _, raw := range buf {
 			from = raw.Seq + 1
-			if raw.Gap() {
-				first = 0
-			}
-			if raw.Gap() || first != 0 {
-				continue
-			}
-			if err := journal.Decode(raw.Data, journal.Visitor{Routed: func(r journal.Routed) error {
-				if first == 0 {
-					first = r.Seq
-				}
-				return nil
-			}}); err != nil {
+			if err := fn(raw); err != nil {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// setBase finds where empty views begin to count: at the first event that both the log and JOURNEY still know, behind
+// the last place where damage took something from JOURNEY.
+func (p *path) setBase(ctx context.Context, from uint64) error {
+	var first uint64 // event
+	err := p.eachMessage(ctx, from, func(raw eventlog.Raw) error {
+		if raw.Gap() {
+			first = 0
+		}
+		if raw.Gap() || first != 0 {
+			return nil
+		}
+		return journal.Decode(raw.Data, journal.Visitor{Routed: func(r journal.Routed) error {
+			if first == 0 {
+				first = r.Seq
+			}
+			return nil
+		}})
+	})
+	if err != nil {
+		return err
 	}
 	return p.b.o.Journal.SetBase(p.name, max(p.log.First(), first))
 }

@@ -49,7 +49,7 @@ const (
 // Explain evaluates every clause by itself and says what it found. Matched is what Match would say of the rule's
 // pattern, whether or not the rule is disabled. The result holds pieces of the event, all of them short.
 func (r *Rule) Explain(ev *event.Event) Explanation {
-	s := new(Scratch)
+	s := new(direct)
 	s.loadEvent(ev)
 	s.loadData()
 	e := explainer{s: s}
@@ -60,7 +60,7 @@ func (r *Rule) Explain(ev *event.Event) Explanation {
 }
 
 type explainer struct {
-	s         *Scratch
+	s         *direct
 	x         Explanation
 	askedData bool
 }
@@ -261,7 +261,7 @@ func (e *explainer) absence(path []string) string {
 }
 
 // absentSomewhere reports whether there are elements of the arrays on the way in which no scalar is at path.
-func (s *Scratch) absentSomewhere(place []ref, path []string) bool {
+func (s *direct) absentSomewhere(place []ref, path []string) bool {
 	if len(path) == 0 {
 		for range s.scalars(place) {
 			return false
@@ -283,7 +283,7 @@ func (s *Scratch) absentSomewhere(place []ref, path []string) bool {
 }
 
 // stepInto is step that looks into all elements of arrays.
-func (s *Scratch) stepInto(place []ref, name string) []ref {
+func (s *direct) stepInto(place []ref, name string) []ref {
 	for s.hasArray(place) {
 		var inside []ref
 		for element := range s.elements(place) {
@@ -294,7 +294,7 @@ func (s *Scratch) stepInto(place []ref, name string) []ref {
 	return slices.Clone(s.step(place, name))
 }
 
-func (s *Scratch) onlyScalars(place []ref) bool {
+func (s *direct) onlyScalars(place []ref) bool {
 	return !slices.ContainsFunc(place, func(r ref) bool { return r.offset != 0 || !s.doc.nodes[r.node].kind.scalar() })
 }
 
@@ -323,7 +323,7 @@ func (e *explainer) absentHint(f *field, path []string) string {
 }
 
 // names lists the members of the objects at a place, and of the elements there.
-func (s *Scratch) names(place []ref) []string {
+func (s *direct) names(place []ref) []string {
 	for s.hasArray(place) {
 		var inside []ref
 		for element := range s.elements(place) {

@@ -136,3 +136,42 @@ func sgn(x int64) int {
 	}
 	return 0
 }
+
+// keyDigits is how many digits of a number its key holds, and keyMagnitude how far its exponents go.
+const (
+	keyDigits    = 15
+	keyMagnitude = 4000
+)
+
+// key maps n to an integer, so that a number that is less never has a greater key. Equal numbers have equal keys;
+// numbers that differ may have equal keys if they differ beyond keyDigits or are out of the range of exponents.
+func (n number) key() int64 {
+	if len(n.digits) == 0 {
+		return 0
+	}
+	k, digits := int64(0), 0
+	for _, c := range n.digits {
+		if c == '.' {
+			continue
+		}
+		k = k*10 + int64(c-'0')
+		if digits++; digits == keyDigits {
+			break
+		}
+	}
+	for ; digits < keyDigits; digits++ {
+		k *= 10
+	}
+	switch {
+	case n.magnitude > keyMagnitude:
+		k = (2*keyMagnitude+3)<<50 | (1<<50 - 1)
+	case n.magnitude < -keyMagnitude:
+		k = 1
+	default:
+		k |= (n.magnitude + keyMagnitude + 1) << 50 // 15 digits take less than 50 bits
+	}
+	if n.negative {
+		return -k
+	}
+	return k
+}

@@ -60,6 +60,8 @@ type oneKey struct {
 type choice struct {
 	cost     float64
 	accesses []int32
+	proves   bool // whoever meets an access meets the condition
+	at       int  // where the condition is in the code; nowhere: it is a $or
 }
 
 // hanging is a rule on an access.
@@ -197,7 +199,8 @@ func accessOf(node int32, t test) access {
 	case exactString:
 		a.class, a.text = byString, string(t)
 	case exactNumber:
-		a.class, a.low = byNumber, t.key()
+		a.class = byNumber
+		a.low, _ = t.key()
 	case exactKind:
 		a.class, a.low = byKind, int64(t)
 	case block:
@@ -210,23 +213,56 @@ func accessOf(node int32, t test) access {
 			a.class, a.text, a.low = byBlock6, string(octets[:]), int64(t.prefix.Bits())
 		}
 	case numeric:
-		a.class = byRange
-		a.low, a.high = math.MinInt64, math.MaxInt64
-		for _, bound := range t.bounds {
-			key := bound.operand.key()
-			switch bound.operator {
-			case "=":
-				a.class, a.low, a.high = byNumber, key, 0
-			case ">", ">=":
-				a.low = key
-			default:
-				a.high = key
-			}
-		}
+		a = rangeAccess(node, t)
 	case text:
 		a = textAccess(node, t)
 	}
 	return a
+}
+
+// rangeAccess is the range of keys of the numbers for which t holds.
+func rangeAccess(node int32, t numeric) access {
+	a := access{node: node, class: byRange, low: math.MinInt64, high: math.MaxInt64}
+	for _, bound := range t.bounds {
+		key, exact := bound.operand.key()
+		switch bound.operator {
+		case "=":
+			return access{node: node, class: byNumber, low: key}
+		case ">", ">=":
+			if a.low = key; !exact {
+				a.low = min(key, bound.operand.away(key))
+			} else if bound.operator == ">" {
+				a.low++
+			}
+		default:
+			if a.high = key; !exact {
+				a.high = max(key, bound.operand.away(key))
+			} else if bound.operator == "<" {
+				a.high--
+			}
+		}
+	}
+	return a
+}
+
+// proves reports whether a value that meets the access of a test meets the test, provided that a number has an exact key
+// and a text is UTF-8.
+func proves(t test) bool {
+	switch t := t.(type) {
+	case exactString, exactKind, block, text:
+		return true
+	case exactNumber:
+		_, exact := t.key()
+		return exact
+	case numeric:
+		for _, bound := range t.bounds {
+			if _, exact := bound.operand.key(); !exact {
+				return false
+			}
+		}
+		return true
+	}
+	return false
 }
 
 func textAccess(node int32, t text) access {
@@ -251,20 +287,25 @@ func textAccess(node int32, t text) access {
 	return a
 }
 
-// gramSize is the length of the runs by which a wildcard is found: four bytes, or less if it has no longer part.
-func gramSize(w wildcard) int {
+// eachGram calls f for the runs of bytes that every string must hold which fits a wildcard, all of one size.
+func eachGram(w wildcard, f func(gram uint64, size int)) {
 	longest := 0
 	for _, part := range w.parts {
 		longest = max(longest, len(part))
 	}
-	return min(longest, 4)
+	size := gramSize(longest)
+	for _, part := range w.parts {
+		for i := 0; size > 0 && i+size <= len(part); i++ {
+			f(gram(part[i:i+size]), size)
+		}
+	}
 }
 
 // sketchSize is the number of counters for runs of bytes. Runs that share one only seem more common than they are.
 const sketchSize = 1 << 16
 
-func sketchAt(node int32, gram uint32) uint32 {
-	return (gram*0x9e3779b1 ^ uint32(node)*0x85ebca6b) >> 16
+func sketchAt(node int32, gram uint64) uint64 {
+	return (mixed(gram) ^ mixed(uint64(node))) >> 48
 }
 
 func (b *builder) weighWildcard(node int32, w wildcard, users int32) {
@@ -277,12 +318,7 @@ func (b *builder) weighWildcard(node int32, w wildcard, users int32) {
 	if last := w.parts[len(w.parts)-1]; len(last) > 0 {
 		b.access(access{node: node, class: bySuffix, text: string(last)}, users)
 	}
-	n := gramSize(w)
-	for _, part := range w.parts {
-		for i := 0; n > 0 && i+n <= len(part); i++ {
-			b.sketch[sketchAt(node, gram(part[i:i+n]))] += uint32(users)
-		}
-	}
+	eachGram(w, func(gram uint64, _ int) { b.sketch[sketchAt(node, gram)] += uint32(users) })
 }
 
 // wildcardAccess chooses what part of a wildcard to find it by.
@@ -301,13 +337,9 @@ func (b *builder) wildcardAccess(node int32, w wildcard) access {
 		a := access{node: node, class: bySuffix, text: string(last)}
 		try(a, b.weights[b.ids[a]])
 	}
-	n := gramSize(w)
-	for _, part := range w.parts {
-		for i := 0; n > 0 && i+n <= len(part); i++ {
-			g := gram(part[i : i+n])
-			try(access{node: node, class: byGram, low: int64(g), high: int64(n)}, int32(b.sketch[sketchAt(node, g)]))
-		}
-	}
+	eachGram(w, func(gram uint64, size int) {
+		try(access{node: node, class: byGram, low: int64(gram), high: int64(size)}, int32(b.sketch[sketchAt(node, gram)]))
+	})
 	return best
 }
 
@@ -348,6 +380,7 @@ func (b *builder) choose() {
 			continue
 		}
 		presence := int32(nowhere)
+		ch.proves = true
 		for k, id := range ch.accesses {
 			if id == nowhere {
 				id = b.access(b.wildcardAccess(c.node, c.field.tests[k].(wildcard)), b.users[i])
@@ -356,10 +389,11 @@ func (b *builder) choose() {
 			if b.accesses[id].class == byPresence {
 				presence = id
 			}
+			ch.proves = ch.proves && proves(c.field.tests[k])
 			ch.cost += selectivity(b.accesses[id]) * float64(b.weights[id])
 		}
 		if presence != nowhere {
-			ch.accesses = []int32{presence}
+			ch.accesses, ch.proves = []int32{presence}, false
 		}
 		if b.paths.t.nodes[c.node].data {
 			ch.cost *= 1.2 // attributes are at hand
@@ -371,9 +405,10 @@ func (b *builder) choose() {
 func (b *builder) best(code []int32) choice {
 	best := choice{cost: math.Inf(1)}
 	for i := 0; i < len(code); {
-		ch := choice{}
+		ch := choice{at: nowhere}
 		if code[i] >= 0 {
 			ch = b.choices[code[i]]
+			ch.at = i
 			i++
 		} else {
 			n := ^code[i]
@@ -400,10 +435,17 @@ func (b *builder) hang() {
 		if p.rule.Disabled {
 			continue
 		}
-		ch := b.best(b.seg.code[p.from : p.from+p.size])
+		code := b.seg.code[p.from : p.from+p.size]
+		ch := b.best(code)
 		if math.IsInf(ch.cost, 1) {
 			b.seg.always = append(b.seg.always, int32(r))
 			continue
+		}
+		if ch.proves && ch.at != nowhere {
+			last := code[ch.at]
+			copy(code[ch.at:], code[ch.at+1:])
+			code[len(code)-1] = last
+			p.proven = true
 		}
 		for _, id := range ch.accesses {
 			b.hung = append(b.hung, hanging{id, int32(r)})

@@ -40,7 +40,7 @@ func ParseAddress(s string) (string, bool) {
 }
 
 // NumberKey and CompareNumbers are how numbers are found and compared.
-func NumberKey(literal string) int64 { return parseNumber([]byte(literal)).key() }
+func NumberKey(literal string) (key int64, exact bool) { return parseNumber([]byte(literal)).key() }
 
 func CompareNumbers(a, b string) int { return parseNumber([]byte(a)).compare(parseNumber([]byte(b))) }
 

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/fault"
@@ -303,6 +304,7 @@ type Scratch struct {
 	values  []scalar
 	touched []int32 // nodes with values
 	tainted bool    // some node is
+	doubted bool    // what a lookup finds proves nothing: a number has no exact key, or a text is not UTF-8
 	doc     document
 	open    []frame
 	folded  []byte
@@ -327,7 +329,7 @@ type found struct {
 
 // begin makes everything ready for another event.
 func (s *Scratch) begin(x *Index) {
-	s.x, s.event, s.document, s.waiting, s.parsed, s.tainted = x, nil, nil, false, false, false
+	s.x, s.event, s.document, s.waiting, s.parsed, s.tainted, s.doubted = x, nil, nil, false, false, false, false
 	if s.epoch++; s.epoch >= 1<<31 {
 		clear(s.slots)
 		clear(s.stamps)
@@ -372,6 +374,7 @@ func (s *Scratch) readAttributes(ev *event.Event) {
 			continue
 		}
 		if text := attribute(ev, i); text != "" {
+			s.doubted = s.doubted || !utf8.ValidString(text)
 			s.record(node, value{kindString, s.doc.keep(text)})
 		}
 	}
@@ -389,6 +392,7 @@ func (s *Scratch) readAttributes(ev *event.Event) {
 		}
 		if node != nowhere && s.x.paths.nodes[node].leaf {
 			if v, ok := s.doc.extension(a); ok {
+				s.doubted = s.doubted || !utf8.Valid(v.text)
 				s.record(node, v)
 			}
 		}
@@ -474,7 +478,11 @@ func (s *Scratch) try(rule int32) {
 	}
 	p := &s.part.plans[rule]
 	code := s.part.code[p.from : p.from+p.size]
-	if !s.all(code) {
+	rest := code
+	if p.proven && !s.doubted {
+		rest = code[:len(code)-1]
+	}
+	if !s.all(rest) {
 		return
 	}
 	if s.tainted && s.needsDirect(code) && !s.directly(p.rule.Pattern) {

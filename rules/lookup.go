@@ -26,11 +26,11 @@ type lookup struct {
 	present posting // any scalar will do
 
 	prefix, suffix, foldPrefix, foldSuffix *affixes
-	ranges                                 *ranges
+	ranges                                 ranges
 	v4                                     *blocks4
 	v6                                     *blocks6
-	grams                                  [5]*grams // by length; 0 is not used
-	folds                                  bool      // folded, foldPrefix or foldSuffix is there
+	grams                                  []*grams
+	folds                                  bool // folded, foldPrefix or foldSuffix is there
 }
 
 // find calls s.emit for what v may meet.
@@ -45,12 +45,12 @@ func (l *lookup) find(s *Scratch, v *scalar) {
 		if l.numbers == nil && l.ranges == nil {
 			return
 		}
-		key := parseNumber(v.text).key()
-		if l.numbers != nil {
-			s.emit(l.numbers[key])
-		}
-		if l.ranges != nil {
-			l.ranges.find(s, key)
+		n := parseNumber(v.text)
+		key, exact := n.key()
+		l.findNumber(s, key)
+		if !exact {
+			s.doubted = true
+			l.findNumber(s, n.away(key))
 		}
 	default:
 		s.emit(l.kinds[v.kind])
@@ -70,10 +70,8 @@ func (l *lookup) findString(s *Scratch, text []byte) {
 	if (l.v4 != nil || l.v6 != nil) && len(text) <= maxAddress && looksLikeAddress(text) {
 		l.findAddress(s, text)
 	}
-	for n, g := range l.grams {
-		if g != nil {
-			g.find(s, text, n)
-		}
+	for _, g := range l.grams {
+		g.find(s, text)
 	}
 	if !l.folds {
 		return
@@ -88,6 +86,13 @@ func (l *lookup) findString(s *Scratch, text []byte) {
 	if l.foldSuffix != nil {
 		l.foldSuffix.find(s, s.folded)
 	}
+}
+
+func (l *lookup) findNumber(s *Scratch, key int64) {
+	if l.numbers != nil {
+		s.emit(l.numbers[key])
+	}
+	l.ranges.find(s, key)
 }
 
 func (l *lookup) findAddress(s *Scratch, text []byte) {
@@ -165,7 +170,13 @@ func (a *affixes) head(text []byte) uint64 {
 // compare orders a key and a text, from their ends if reversed.
 func (a *affixes) compare(key string, text []byte) int {
 	if !a.reversed {
-		return strings.Compare(key, string(text))
+		switch { // these comparisons copy nothing
+		case key < string(text):
+			return -1
+		case key > string(text):
+			return 1
+		}
+		return 0
 	}
 	for i := 1; i <= len(key) && i <= len(text); i++ {
 		if c := cmp.Compare(key[len(key)-i], text[len(text)-i]); c != 0 {
@@ -256,55 +267,53 @@ func (a *affixes) find(s *Scratch, text []byte) {
 
 // ranges is an interval tree over keys of numbers: sorted by the lower bound, the middle of each part being its root,
 // and for each root the greatest upper bound of its part.
-type ranges struct {
-	low, high, greatest []int64
-	postings            []posting
+type ranges []interval
+
+type interval struct {
+	low, high, greatest int64
+	posting             posting
 }
 
-func newRanges(entries map[[2]int64]posting) *ranges {
-	bounds := make([][2]int64, 0, len(entries))
-	for b := range entries {
-		bounds = append(bounds, b)
+func newRanges(entries map[[2]int64]posting) ranges {
+	r := make(ranges, 0, len(entries))
+	for b, p := range entries {
+		r = append(r, interval{low: b[0], high: b[1], posting: p})
 	}
-	slices.SortFunc(bounds, func(a, b [2]int64) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
-	n := len(bounds)
-	r := &ranges{make([]int64, n), make([]int64, n), make([]int64, n), make([]posting, n)}
-	for i, b := range bounds {
-		r.low[i], r.high[i], r.postings[i] = b[0], b[1], entries[b]
-	}
-	r.augment(0, n)
+	slices.SortFunc(r, func(a, b interval) int { return cmp.Or(cmp.Compare(a.low, b.low), cmp.Compare(a.high, b.high)) })
+	r.augment()
 	return r
 }
 
-func (r *ranges) augment(from, to int) int64 {
-	if from == to {
+// augment returns the greatest upper bound of all.
+func (r ranges) augment() int64 {
+	if len(r) == 0 {
 		return math.MinInt64
 	}
-	mid := (from + to) / 2
-	r.greatest[mid] = max(r.high[mid], r.augment(from, mid), r.augment(mid+1, to))
-	return r.greatest[mid]
+	mid := len(r) / 2
+	r[mid].greatest = max(r[mid].high, r[:mid].augment(), r[mid+1:].augment())
+	return r[mid].greatest
 }
 
-func (r *ranges) find(s *Scratch, key int64) {
-	var later [64][2]int32 // parts still to be seen; their number is at most the depth of the tree
+func (r ranges) find(s *Scratch, key int64) {
+	var later [64]ranges // parts still to be seen; there are at most as many as the tree is deep
 	n := 1
-	later[0] = [2]int32{0, int32(len(r.low))}
+	later[0] = r
 	for n > 0 {
 		n--
-		from, to := later[n][0], later[n][1]
-		for from < to {
-			mid := (from + to) / 2
-			if r.greatest[mid] < key {
+		for part := later[n]; len(part) > 0; {
+			mid := len(part) / 2
+			root := &part[mid]
+			if root.greatest < key {
 				break
 			}
-			if r.low[mid] <= key {
-				if r.high[mid] >= key {
-					s.emit(r.postings[mid])
+			if root.low <= key {
+				if root.high >= key {
+					s.emit(root.posting)
 				}
-				later[n] = [2]int32{mid + 1, to}
+				later[n] = part[mid+1:]
 				n++
 			}
-			to = mid
+			part = part[:mid]
 		}
 	}
 }
@@ -338,23 +347,38 @@ func (b *blocks6) find(s *Scratch, address netip.Addr) {
 	}
 }
 
-// grams finds strings that hold a run of one to four bytes: a hash table with open addressing, at most half full.
+// gramSizes are the lengths of runs of bytes that strings are searched for, from the longest. One pass over a string is
+// made for each length that is used.
+var gramSizes = [...]int{8, 6, 4, 3, 2, 1}
+
+// gramSize is the longest that fits in n bytes, 0 for none.
+func gramSize(n int) int {
+	for _, size := range gramSizes {
+		if size <= n {
+			return size
+		}
+	}
+	return 0
+}
+
+// grams finds strings that hold a run of size bytes: a hash table with open addressing, at most half full.
 type grams struct {
-	table []gramEntry
+	size  int
 	shift uint8
+	table []gramEntry
 }
 
 type gramEntry struct {
-	key     uint32
+	key     uint64
 	posting posting // 0: free
 }
 
-func newGrams(entries map[uint32]posting) *grams {
-	g := &grams{shift: 31}
+func newGrams(size int, entries map[uint64]posting) *grams {
+	g := &grams{size: size, shift: 63}
 	for n := 2; n < 2*len(entries); n *= 2 {
 		g.shift--
 	}
-	g.table = make([]gramEntry, 1<<(32-g.shift))
+	g.table = make([]gramEntry, 1<<(64-g.shift))
 	for key, p := range entries {
 		i := g.place(key)
 		for g.table[i].posting != 0 {
@@ -365,30 +389,31 @@ func newGrams(entries map[uint32]posting) *grams {
 	return g
 }
 
-func (g *grams) place(key uint32) int {
-	key ^= key >> 15
-	key *= 0x2c1b3c6d
-	key ^= key >> 12
-	key *= 0x297a2d39
-	return int(key >> g.shift)
+func (g *grams) place(key uint64) int { return int(mixed(key) >> g.shift) }
+
+// mixed spreads a key over the upper bits.
+func mixed(key uint64) uint64 {
+	key *= 0x9e3779b97f4a7c15
+	return (key ^ key>>32) * 0xd6e8feb86659fd93
 }
 
-// gram packs up to four bytes.
-func gram[T string | []byte](text T) uint32 {
-	var k uint32
-	for i := range len(text) {
-		k |= uint32(text[i]) << (8 * i)
+// gram packs up to eight bytes.
+func gram(text []byte) uint64 {
+	var k uint64
+	for i, c := range text {
+		k |= uint64(c) << (8 * i)
 	}
 	return k
 }
 
-func (g *grams) find(s *Scratch, text []byte, n int) {
-	for i := 0; i+n <= len(text); i++ {
-		var key uint32
-		if n == 4 {
-			key = binary.LittleEndian.Uint32(text[i:])
+func (g *grams) find(s *Scratch, text []byte) {
+	mask := ^uint64(0) >> (64 - 8*g.size)
+	for i := 0; i+g.size <= len(text); i++ {
+		var key uint64
+		if i+8 <= len(text) {
+			key = binary.LittleEndian.Uint64(text[i:]) & mask
 		} else {
-			key = gram(text[i : i+n])
+			key = gram(text[i : i+g.size])
 		}
 		for j := g.place(key); g.table[j].posting != 0; j = (j + 1) & (len(g.table) - 1) {
 			if g.table[j].key == key {

@@ -24,10 +24,11 @@ type segment struct {
 // plan is one rule. Its code is a list of conditions that all must hold: a number >= 0 is a condition, a negative
 // number a $or with the complemented number of branches, each of which is a length and code of that length.
 type plan struct {
-	rule  *Rule
-	from  uint32 // where the code begins
-	size  uint32
-	order uint32 // of the rules of an index
+	rule   *Rule
+	from   uint32 // where the code begins
+	size   uint32
+	order  uint32 // of the rules of an index
+	proven bool   // the last condition holds for all candidates, unless Scratch.doubted
 }
 
 // cond is a field at its path.

@@ -12,7 +12,7 @@ type tables struct {
 	ranges                                 map[[2]int64]posting
 	v4                                     map[uint64]posting
 	v6                                     map[netip.Prefix]posting
-	grams                                  [5]map[uint32]posting
+	grams                                  [9]map[uint64]posting // by size
 	kinds                                  [kindTrue + 1]posting
 	present                                posting
 }
@@ -47,7 +47,7 @@ func (t *tables) add(a *access, p posting) {
 	case byBlock6:
 		put(&t.v6, netip.PrefixFrom(netip.AddrFrom16([16]byte([]byte(a.text))), int(a.low)), p)
 	case byGram:
-		put(&t.grams[a.high], uint32(a.low), p)
+		put(&t.grams[a.high], uint64(a.low), p)
 	case byKind:
 		t.kinds[a.low] = p
 	default:
@@ -85,9 +85,9 @@ func (t *tables) lookup() *lookup {
 		}
 		l.v6.masks = lengths(used[:])
 	}
-	for n, entries := range t.grams {
+	for size, entries := range t.grams {
 		if entries != nil {
-			l.grams[n] = newGrams(entries)
+			l.grams = append(l.grams, newGrams(size, entries))
 		}
 	}
 	return l

@@ -42,6 +42,8 @@ type builder struct {
 	ones     map[oneKey]int32 // conditions that are one string
 	others   map[string]int32 // other conditions, by node and list
 	key      []byte
+	doc      document // of the pattern at hand
+	path     []byte
 	users    []int32 // of each condition
 	ids      map[access]int32
 	accesses []access
@@ -74,7 +76,7 @@ func build(paths *pathBuilder, rules []*Rule, orders []uint32) (*segment, int, b
 	for i, r := range rules {
 		from := len(b.seg.code)
 		if !r.Disabled {
-			b.compile(r.Pattern.terms)
+			b.compile(r.Pattern.parse(&b.doc).flat())
 		}
 		b.seg.plans[i] = plan{rule: r, from: uint32(from), size: uint32(len(b.seg.code) - from), order: orders[i]}
 	}
@@ -108,16 +110,15 @@ func (b *builder) compile(terms []*term) {
 // cond returns the condition of a field, which may be another rule's.
 func (b *builder) cond(t *term) int32 {
 	f := t.field
-	node := b.paths.leaf(f.path, t.path)
-	c := cond{field: f, node: node, memo: nowhere}
-	if len(f.tests) == 1 && !f.absent {
-		if one, ok := f.tests[0].(exactString); ok {
-			c.one, c.isOne = string(one), true
-		}
+	node := b.leaf(t.path)
+	c := cond{node: node, memo: nowhere}
+	one, isOne := f.one()
+	if isOne {
+		c.one = one
 	}
 	var id int32
 	var known bool
-	if c.isOne {
+	if isOne {
 		id, known = b.ones[oneKey{node, c.one}]
 	} else {
 		b.key = f.appendJSON(binary.LittleEndian.AppendUint32(b.key[:0], uint32(node)))
@@ -132,14 +133,33 @@ func (b *builder) cond(t *term) int32 {
 		return id
 	}
 	id = int32(len(b.seg.conds))
-	if c.isOne {
+	if isOne {
 		b.ones[oneKey{node, c.one}] = id
 	} else {
 		b.others[string(b.key)] = id
+		c.field = &field{tests: f.tests, absent: f.absent}
 	}
 	b.seg.conds = append(b.seg.conds, c)
 	b.users = append(b.users, 1)
 	return id
+}
+
+// leaf returns the node of a path.
+func (b *builder) leaf(path []string) int32 {
+	b.path = b.path[:0]
+	for _, step := range path {
+		b.path = append(append(b.path, step...), '.') // steps hold no dots
+	}
+	return b.paths.leaf(b.path, path)
+}
+
+// one returns the string that a field asks for if it asks for nothing else.
+func (f *field) one() (string, bool) {
+	if len(f.tests) == 1 && !f.absent {
+		one, ok := f.tests[0].(exactString)
+		return string(one), ok
+	}
+	return "", false
 }
 
 // costly reports whether a field is worth a memo when several rules have it.
@@ -175,6 +195,10 @@ func (b *builder) weigh() {
 	b.choices = make([]choice, len(b.seg.conds))
 	for i := range b.seg.conds {
 		c := &b.seg.conds[i]
+		if c.field == nil {
+			b.choices[i].accesses = []int32{b.access(access{node: c.node, class: byString, text: c.one}, b.users[i])}
+			continue
+		}
 		if c.field.absent {
 			continue
 		}
@@ -375,7 +399,7 @@ func selectivity(a access) float64 {
 func (b *builder) choose() {
 	for i := range b.choices {
 		c, ch := &b.seg.conds[i], &b.choices[i]
-		if c.field.absent {
+		if c.field != nil && c.field.absent {
 			ch.cost = math.Inf(1)
 			continue
 		}
@@ -389,7 +413,7 @@ func (b *builder) choose() {
 			if b.accesses[id].class == byPresence {
 				presence = id
 			}
-			ch.proves = ch.proves && proves(c.field.tests[k])
+			ch.proves = ch.proves && (c.field == nil || proves(c.field.tests[k]))
 			ch.cost += selectivity(b.accesses[id]) * float64(b.weights[id])
 		}
 		if presence != nowhere {

@@ -38,7 +38,7 @@ type ref struct {
 func (s *direct) matches(p *Pattern) bool {
 	s.terms = s.terms[:0]
 	s.refs = append(s.refs[:0], ref{})
-	return s.satisfy(s.refs[:1], p.terms, 0) != fails
+	return s.satisfy(s.refs[:1], p.evaluated(), 0) != fails
 }
 
 // satisfy evaluates terms whose paths lead through place after depth steps. They are sorted by less.

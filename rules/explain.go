@@ -54,7 +54,7 @@ func (r *Rule) Explain(ev *event.Event) Explanation {
 	s.loadData()
 	e := explainer{s: s}
 	e.x.Matched = s.matches(r.Pattern)
-	e.clauses(r.Pattern.root, "", nil)
+	e.clauses(r.Pattern.parse(new(document)), "", nil)
 	e.note(r)
 	return e.x
 }
@@ -76,7 +76,7 @@ func (e *explainer) clauses(g *group, pointer string, path []string) bool {
 		case m.group != nil:
 			good = e.clauses(m.group, at, slices.Concat(path, strings.Split(m.key, "."))) && good
 		default:
-			good = e.field(m.field, slices.Concat(path, strings.Split(m.key, "."))) && good
+			good = e.field(m.field, at, slices.Concat(path, strings.Split(m.key, "."))) && good
 		}
 	}
 	return good
@@ -115,8 +115,8 @@ func (e *explainer) add(c Clause) {
 }
 
 // field explains one field.
-func (e *explainer) field(f *field, path []string) bool {
-	c := Clause{Pointer: f.pointer, Path: shorten(f.path, maxActual), Expected: shorten(string(f.appendJSON(nil)), maxExpected), Verdict: Failed}
+func (e *explainer) field(f *field, pointer string, path []string) bool {
+	c := Clause{Pointer: pointer, Path: shorten(joined(path), maxActual), Expected: shorten(string(f.appendJSON(nil)), maxExpected), Verdict: Failed}
 	e.askedData = e.askedData || path[0] == dataName
 	var shown []string
 	count, good := 0, false

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/rialto-bridge/rialto/internal/event"
@@ -22,11 +23,10 @@ const dataName = "data"
 // not all there are. An Index is immutable and safe for concurrent use, each goroutine with its own Scratch; With makes
 // another one and shares what has not changed.
 type Index struct {
-	rules  []*Rule
-	orders []uint32 // of rules; ascending
-	next   uint32   // order of the next rule
-	paths  *trie
-	parts  []part // from the oldest and largest to the newest and smallest
+	rules atomic.Pointer[[]*Rule] // nil until asked for
+	next  uint32                  // order of the next rule
+	paths *trie
+	parts []part // from the oldest and largest to the newest and smallest
 
 	attributes                   []int32 // where attributeNames are in paths; nowhere if no rule looks
 	inData                       bool    // some rule hangs on a path at or below data
@@ -63,7 +63,8 @@ func compile(rules []*Rule, orders []uint32) (*Index, error) {
 	if !ok {
 		return nil, fault.Invalidf(pointerAt(twice), "rule %q stands twice on bus %q", rules[twice].Name, rules[twice].Bus)
 	}
-	x := &Index{rules: rules, orders: orders, paths: b.t, parts: []part{{segment: seg}}}
+	x := &Index{paths: b.t, parts: []part{{segment: seg}}}
+	x.rules.Store(&rules)
 	if n := len(orders); n > 0 {
 		x.next = orders[n-1] + 1
 	}
@@ -94,7 +95,33 @@ func (x *Index) number() {
 
 // Rules returns the rules of the index, disabled ones too, in the order they were given. The caller must not change
 // the slice.
-func (x *Index) Rules() []*Rule { return x.rules }
+func (x *Index) Rules() []*Rule {
+	if list := x.rules.Load(); list != nil {
+		return *list
+	}
+	list, _ := living(x.parts)
+	x.rules.Store(&list)
+	return list
+}
+
+// living returns the rules of some parts that are not gone, and their orders, which are ascending.
+func living(parts []part) ([]*Rule, []uint32) {
+	var plans []*plan
+	for i := range parts {
+		p := &parts[i]
+		for rule := range p.plans {
+			if !p.isGone(int32(rule)) {
+				plans = append(plans, &p.plans[rule])
+			}
+		}
+	}
+	slices.SortFunc(plans, func(a, b *plan) int { return cmp.Compare(a.order, b.order) })
+	rules, orders := make([]*Rule, len(plans)), make([]uint32, len(plans))
+	for i, p := range plans {
+		rules[i], orders[i] = p.rule, p.order
+	}
+	return rules, orders
+}
 
 // Match is one rule that matched.
 type Match struct{ Rule *Rule }
@@ -164,7 +191,6 @@ type change struct {
 	parts   []part
 	owned   [8]bool // parts whose gone is the change's own
 	next    uint32
-	removed []uint32 // orders
 }
 
 // remove marks rules of a name as gone and reports whether there were any. With put, they are replaced.
@@ -185,10 +211,8 @@ func (c *change) remove(name string, which func(*Rule) bool, put func(order uint
 			}
 			p.gone[rule>>6] |= 1 << (rule & 63)
 			p.dead++
-			if order := p.plans[rule].order; put != nil {
-				put(order)
-			} else {
-				c.removed = append(c.removed, order)
+			if put != nil {
+				put(p.plans[rule].order)
 			}
 		})
 	}
@@ -199,11 +223,6 @@ func (p *part) isGone(rule int32) bool { return p.gone != nil && p.gone[rule>>6]
 
 // apply makes the new index.
 func (c *change) apply(add []*Rule, orders []uint32) (*Index, error) {
-	y := &Index{next: c.next}
-	y.rules, y.orders = c.list(add, orders)
-	if c.next >= 1<<31 || len(y.rules) < minPart {
-		return Compile(y.rules)
-	}
 	paths := newPathBuilder(c.x.paths)
 	if len(add) > 0 {
 		seg, twice, ok := build(paths, add, orders)
@@ -212,39 +231,16 @@ func (c *change) apply(add []*Rule, orders []uint32) (*Index, error) {
 		}
 		c.parts = append(c.parts, part{segment: seg})
 	}
-	if c.merge(paths) {
-		return compile(y.rules, y.orders)
+	if c.next >= 1<<31 {
+		rules, _ := living(c.parts)
+		return Compile(rules)
 	}
-	y.parts, y.paths = c.parts, paths.t
+	if c.merge(paths) {
+		return compile(living(c.parts))
+	}
+	y := &Index{next: c.next, paths: paths.t, parts: c.parts}
 	y.number()
 	return y, nil
-}
-
-// list returns all rules after the change, with their orders.
-func (c *change) list(add []*Rule, orders []uint32) ([]*Rule, []uint32) {
-	n := len(c.x.rules) + len(add)
-	rules, all := make([]*Rule, 0, n), make([]uint32, 0, n)
-	slices.Sort(c.removed)
-	removed := c.removed
-	for i, order := range c.x.orders {
-		for len(removed) > 0 && removed[0] < order {
-			removed = removed[1:]
-		}
-		if len(removed) > 0 && removed[0] == order {
-			continue
-		}
-		rules, all = append(rules, c.x.rules[i]), append(all, order)
-	}
-	for i, order := range orders {
-		if order < c.x.next {
-			if at, ok := slices.BinarySearch(all, order); ok {
-				rules[at] = add[i]
-			}
-			continue
-		}
-		rules, all = append(rules, add[i]), append(all, order)
-	}
-	return rules, all
 }
 
 // minPart is up to how many rules compiling anew is as good as anything.
@@ -276,15 +272,7 @@ func (c *change) merge(paths *pathBuilder) bool {
 		if n == 2 {
 			return true
 		}
-		var rules []*Rule
-		var orders []uint32
-		for _, p := range []*part{before, last} {
-			for i := range p.plans {
-				if !p.isGone(int32(i)) {
-					rules, orders = append(rules, p.plans[i].rule), append(orders, p.plans[i].order)
-				}
-			}
-		}
+		rules, orders := living(c.parts[n-2:])
 		seg, _, _ := build(paths, rules, orders) // no rule is there twice: the older ones are gone
 		c.parts = append(c.parts[:n-2], part{segment: seg})
 	}
@@ -522,7 +510,7 @@ func (s *Scratch) holds(id int32) bool {
 	if s.waiting && s.x.paths.nodes[c.node].data {
 		s.readData()
 	}
-	if c.isOne {
+	if c.field == nil {
 		sl := &s.slots[c.node]
 		if sl.stamp != s.epoch {
 			return false
@@ -603,7 +591,7 @@ func (s *Scratch) shared(code []int32) bool {
 			if sl.tainted != s.epoch {
 				continue
 			}
-			if c.field.absent || sl.counted == s.count {
+			if c.field != nil && c.field.absent || sl.counted == s.count {
 				return true
 			}
 			sl.counted = s.count

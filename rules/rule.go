@@ -221,12 +221,12 @@ func (p *ruleParser) labels(i int32, pointer string) map[string]string {
 func (p *ruleParser) raw(i int32) []byte { return p.src[p.doc.nodes[i].start:p.doc.nodes[i].end] }
 
 func (p *ruleParser) pattern(i int32, pointer string) *Pattern {
-	pattern, err := ParsePattern(p.raw(i))
+	pattern, terms, err := parsePattern(p.raw(i))
 	if err != nil {
 		p.adopt(pointer, err)
 		return nil
 	}
-	p.attributes(pattern.terms, pointer)
+	p.attributes(terms, pointer)
 	return pattern
 }
 

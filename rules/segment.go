@@ -33,11 +33,10 @@ type plan struct {
 
 // cond is a field at its path.
 type cond struct {
-	field *field
-	one   string // the only test, if that is an exactString and nothing else would do
+	field *field // nil: a string, one, and nothing else
+	one   string
 	node  int32
 	memo  int32 // where its result is kept for the event; nowhere: looking again is cheaper
-	isOne bool
 }
 
 // nameSeed is the seed of the hash tables of names.

@@ -123,10 +123,9 @@ func newPathBuilder(t *trie) *pathBuilder {
 	return b
 }
 
-// leaf returns the node of a path at which a field ends. name is the path joined by dots, which is one to one because
-// steps hold none.
-func (b *pathBuilder) leaf(name string, path []string) int32 {
-	if node, ok := b.known[name]; ok {
+// leaf returns the node of a path at which a field ends. name is a name of the path that no other has.
+func (b *pathBuilder) leaf(name []byte, path []string) int32 {
+	if node, ok := b.known[string(name)]; ok {
 		return node
 	}
 	node := int32(0)
@@ -137,7 +136,7 @@ func (b *pathBuilder) leaf(name string, path []string) int32 {
 		b.own()
 		b.t.nodes[node].leaf = true
 	}
-	b.known[strings.Clone(name)] = node
+	b.known[string(name)] = node
 	return node
 }
 

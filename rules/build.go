@@ -75,9 +75,7 @@ func build(paths *pathBuilder, rules []*Rule, orders []uint32) (*segment, int, b
 	b.seg.code = make([]int32, 0, 4*len(rules))
 	for i, r := range rules {
 		from := len(b.seg.code)
-		if !r.Disabled {
-			b.compile(r.Pattern.parse(&b.doc).flat())
-		}
+		b.compile(r.Pattern.parse(&b.doc).flat())
 		b.seg.plans[i] = plan{rule: r, from: uint32(from), size: uint32(len(b.seg.code) - from), order: orders[i]}
 	}
 	if twice, ok := b.seg.name(); !ok {

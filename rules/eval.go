@@ -122,12 +122,10 @@ func (s *direct) merge(head, tail, branch []*term) {
 // look evaluates a field at its place.
 func (s *direct) look(place []ref, f *field) verdict {
 	found := false
-	for v := range s.scalars(place) {
+	for i := range s.scalars(place) {
 		found = true
-		for _, t := range f.tests {
-			if t.holds(v) {
-				return binds
-			}
+		if f.holds(s.doc.nodes[i].value) {
+			return binds
 		}
 	}
 	if !found && f.absent {
@@ -136,9 +134,19 @@ func (s *direct) look(place []ref, f *field) verdict {
 	return fails
 }
 
-// scalars yields the scalars at a place and those of the arrays there, at any depth but never inside objects.
-func (s *direct) scalars(place []ref) func(yield func(value) bool) {
-	return func(yield func(value) bool) {
+// holds reports whether one of the tests holds for a scalar.
+func (f *field) holds(v value) bool {
+	for _, t := range f.tests {
+		if t.holds(v) {
+			return true
+		}
+	}
+	return false
+}
+
+// scalars yields the nodes of the scalars at a place and of the arrays there, at any depth but never inside objects.
+func (s *direct) scalars(place []ref) func(yield func(int32) bool) {
+	return func(yield func(int32) bool) {
 		for _, r := range place {
 			if r.offset != 0 {
 				continue
@@ -150,7 +158,7 @@ func (s *direct) scalars(place []ref) func(yield func(value) bool) {
 				case kindArray:
 					j++
 				default:
-					if !yield(n.value) {
+					if !yield(j) {
 						return
 					}
 					j++
@@ -274,15 +282,15 @@ func (s *direct) anyScalar(place []ref, path []string) bool {
 	return false
 }
 
-// all yields the scalars at path below place, in all elements of all arrays.
-func (s *direct) all(place []ref, path []string) func(yield func(value) bool) {
-	return func(yield func(value) bool) { s.walk(place, path, yield) }
+// all yields the nodes of the scalars at path below place, in all elements of all arrays.
+func (s *direct) all(place []ref, path []string) func(yield func(int32) bool) {
+	return func(yield func(int32) bool) { s.walk(place, path, yield) }
 }
 
-func (s *direct) walk(place []ref, path []string, yield func(value) bool) bool {
+func (s *direct) walk(place []ref, path []string, yield func(int32) bool) bool {
 	if len(path) == 0 {
-		for v := range s.scalars(place) {
-			if !yield(v) {
+		for i := range s.scalars(place) {
+			if !yield(i) {
 				return false
 			}
 		}

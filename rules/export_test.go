@@ -52,3 +52,6 @@ func (x *Index) Parts() []int {
 	}
 	return sizes
 }
+
+// EvaluateSQL returns what a query results in, with the module's own error.
+func EvaluateSQL(q *Query, ev *event.Event) (any, error) { return q.expression.Evaluate(forSQL(ev)) }

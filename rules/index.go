@@ -4,6 +4,7 @@ package rules
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -31,6 +32,8 @@ type Index struct {
 	attributes                   []int32 // where attributeNames are in paths; nowhere if no rule looks
 	inData                       bool    // some rule hangs on a path at or below data
 	allPlans, allLists, allMemos int32
+
+	failures *atomic.Uint64 // shared with the indexes that With makes of this one
 }
 
 // part is a segment of an index.
@@ -63,7 +66,7 @@ func compile(rules []*Rule, orders []uint32) (*Index, error) {
 	if !ok {
 		return nil, fault.Invalidf(pointerAt(twice), "rule %q stands twice on bus %q", rules[twice].Name, rules[twice].Bus)
 	}
-	x := &Index{paths: b.t, parts: []part{{segment: seg}}}
+	x := &Index{paths: b.t, parts: []part{{segment: seg}}, failures: new(atomic.Uint64)}
 	x.rules.Store(&rules)
 	if n := len(orders); n > 0 {
 		x.next = orders[n-1] + 1
@@ -123,12 +126,18 @@ func living(parts []part) ([]*Rule, []uint32) {
 	return rules, orders
 }
 
+// Failures counts the evaluations of when and sql that have failed, over this index and those that it was made of by
+// With.
+func (x *Index) Failures() uint64 { return x.failures.Load() }
+
 // Match is one rule that matched.
 type Match struct{ Rule *Rule }
 
-// Match appends the enabled rules that match ev to dst, in the order of the index. It does not block. The error is
-// reserved for evaluations that can fail; a pattern cannot. With a reused dst and s nothing is allocated, but for s to
-// grow. A nil s is allowed and costs a new one.
+// Match appends the enabled rules that match ev to dst, in the order of the index. It does not block. A when or sql is
+// evaluated once the pattern has matched; if that fails, the rule does not match, and the failure is counted
+// (Failures) and told (Scratch.OnFailure). So there is no error today; callers should still treat one as the event
+// not having been matched. With a reused dst and s nothing is allocated, but for s to grow, and for what expressions
+// make. A nil s is allowed and costs a new one.
 func (x *Index) Match(ev *event.Event, s *Scratch, dst []Match) ([]Match, error) {
 	if s == nil {
 		s = new(Scratch)
@@ -139,7 +148,8 @@ func (x *Index) Match(ev *event.Event, s *Scratch, dst []Match) ([]Match, error)
 	return s.match(dst), nil
 }
 
-// MatchDocument matches a bare JSON document instead of an event: its own members are what paths begin with. The error
+// MatchDocument matches a bare JSON document instead of an event: its own members are what paths begin with; to a when
+// it is the data of an event that has nothing else. The error
 // is a *fault.Error of kind Invalid when json is not one JSON object. json must not change during the call.
 func (x *Index) MatchDocument(json []byte, s *Scratch, dst []Match) ([]Match, error) {
 	if s == nil {
@@ -187,10 +197,10 @@ func (x *Index) With(add []*Rule, remove []string) (*Index, error) {
 
 // change collects what With does.
 type change struct {
-	x       *Index
-	parts   []part
-	owned   [8]bool // parts whose gone is the change's own
-	next    uint32
+	x     *Index
+	parts []part
+	owned [8]bool // parts whose gone is the change's own
+	next  uint32
 }
 
 // remove marks rules of a name as gone and reports whether there were any. With put, they are replaced.
@@ -233,14 +243,22 @@ func (c *change) apply(add []*Rule, orders []uint32) (*Index, error) {
 	}
 	if c.next >= 1<<31 {
 		rules, _ := living(c.parts)
-		return Compile(rules)
+		return c.anew(Compile(rules))
 	}
 	if c.merge(paths) {
-		return compile(living(c.parts))
+		return c.anew(compile(living(c.parts)))
 	}
-	y := &Index{next: c.next, paths: paths.t, parts: c.parts}
+	y := &Index{next: c.next, paths: paths.t, parts: c.parts, failures: c.x.failures}
 	y.number()
 	return y, nil
+}
+
+// anew passes on what With hands down.
+func (c *change) anew(y *Index, err error) (*Index, error) {
+	if err == nil {
+		y.failures = c.x.failures
+	}
+	return y, err
 }
 
 // minPart is up to how many rules compiling anew is as good as anything.
@@ -282,6 +300,9 @@ func (c *change) merge(paths *pathBuilder) bool {
 // Scratch is the memory that matching works in. The zero value is ready. It may be used for any number of events and
 // indexes, one after the other, and not by two goroutines at once. Between calls it holds on to the last event.
 type Scratch struct {
+	// OnFailure, if it is set, is called by Match when a when or sql cannot be evaluated. It must not use the Scratch.
+	OnFailure func(r *Rule, err error)
+
 	x        *Index
 	event    *event.Event
 	document []byte // instead of an event
@@ -307,6 +328,9 @@ type Scratch struct {
 
 	direct direct
 	parsed bool // direct has been given the event
+
+	evaluation evaluation
+	carrier    event.Event // of a bare document, for expressions
 }
 
 // found is a rule that matched.
@@ -409,10 +433,59 @@ func (s *Scratch) match(dst []Match) []Match {
 	if len(s.found) > 1 {
 		slices.SortFunc(s.found, func(a, b found) int { return cmp.Compare(a.order, b.order) })
 	}
+	asked := false
 	for _, f := range s.found {
+		if f.rule.When != nil || f.rule.SQL != nil {
+			if !asked {
+				asked = true
+				s.evaluation.reset()
+			}
+			if !s.condition(f.rule) {
+				continue
+			}
+		}
 		dst = append(dst, Match{f.rule})
 	}
 	return dst
+}
+
+// condition evaluates the when and sql of a rule whose pattern matches.
+func (s *Scratch) condition(r *Rule) bool {
+	ev := s.event
+	if ev == nil {
+		s.carrier = event.Event{DataContentType: jsonType, Data: s.document}
+		ev = &s.carrier
+	}
+	holds, err := r.condition(&s.evaluation, ev)
+	if err != nil {
+		s.x.failures.Add(1)
+		if s.OnFailure != nil {
+			s.OnFailure(r, err)
+		}
+	}
+	return holds
+}
+
+// condition reports whether the when and the sql of a rule hold.
+func (r *Rule) condition(n *evaluation, ev *event.Event) (bool, error) {
+	if r.When != nil {
+		if holds, err := n.holds(r.When, ev); err != nil || !holds {
+			return false, failedIn("when", err)
+		}
+	}
+	if r.SQL != nil {
+		if holds, err := r.SQL.holds(ev); err != nil || !holds {
+			return false, failedIn("sql", err)
+		}
+	}
+	return true, nil
+}
+
+func failedIn(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 func (s *Scratch) matchPart(p *part) {
@@ -542,10 +615,8 @@ func (s *Scratch) look(c *cond) bool {
 		return c.field.absent
 	}
 	for j := sl.first; j != nowhere; j = s.values[j].next {
-		for _, t := range c.field.tests {
-			if t.holds(s.values[j].value) {
-				return true
-			}
+		if c.field.holds(s.values[j].value) {
+			return true
 		}
 	}
 	return c.field.absent && s.tainted && s.taintedAbove(c.node)

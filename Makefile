@@ -23,7 +23,7 @@ GATES := ^Test(Gate|Kill|Disk)
 
 .PHONY: help
 help: ## print this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/rialto: static, stripped, with its version
@@ -81,6 +81,10 @@ fuzz-short:
 .PHONY: bench
 bench: build ## print the performance table of docs/performance.md (BENCH=regexp, BENCHTIME=1s)
 	@.ci/bench '$(BENCH)' '$(BENCHTIME)'
+
+.PHONY: bench-rules
+bench-rules: ## events matched per processor second, by shape and number of rules (BENCHTIME=1s)
+	@.ci/bench-rules '$(BENCHTIME)'
 
 .PHONY: cover
 cover: ## coverage of the unit tests, per function, in bin/cover.html

@@ -44,33 +44,6 @@ func threeFields(tb testing.TB, n int) *rules.Index {
 	return x
 }
 
-func BenchmarkMatch(b *testing.B) {
-	for _, n := range []int{1, 100} {
-		b.Run(fmt.Sprintf("exact3/%d", n), func(b *testing.B) {
-			x := threeFields(b, n)
-			events := make([]*event.Event, 100)
-			for i := range events {
-				events[i] = reading(i)
-			}
-			var s rules.Scratch
-			var dst []rules.Match
-			matched := 0
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				var err error
-				if dst, err = x.Match(events[i%len(events)], &s, dst[:0]); err != nil {
-					b.Fatal(err)
-				}
-				matched += len(dst)
-			}
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
-			if matched == 0 {
-				b.Fatal("nothing matched")
-			}
-		})
-	}
-}
-
 func BenchmarkTransform(b *testing.B) {
 	for _, bm := range []struct{ name, transform string }{
 		{"template", `{"template":{"text":"Box ${subject} is at ${data.temperature} C","at":"${time}"}}`},

@@ -16,8 +16,70 @@ func inBlock(s []byte, block netip.Prefix) bool {
 	if address, ok := parseIPv4(s); ok {
 		return block.Contains(address)
 	}
-	address, err := netip.ParseAddr(string(s))
-	return err == nil && block.Contains(address)
+	address, ok := parseIPv6(s)
+	return ok && block.Contains(address)
+}
+
+// parseIPv6 reads what RFC 4291 section 2.2 allows, without a zone. netip.ParseAddr does that, too, and copies its input.
+func parseIPv6(s []byte) (address netip.Addr, ok bool) {
+	var parts [16]byte
+	n, gap := 0, -1 // bytes so far; where the :: stands
+	if len(s) >= 2 && s[0] == ':' && s[1] == ':' {
+		gap, s = 0, s[2:]
+	}
+	for n < 16 && len(s) > 0 {
+		x, digits := 0, 0
+		for digits < len(s) && digits < 5 && isHex(s[digits]) {
+			x = x<<4 | hexValue(s[digits])
+			digits++
+		}
+		switch {
+		case digits == 0 || digits > 4:
+			return address, false
+		case digits < len(s) && s[digits] == '.':
+			v4, ok := parseIPv4(s)
+			if !ok || n > 12 || gap < 0 && n != 12 {
+				return address, false
+			}
+			b := v4.As4()
+			copy(parts[n:], b[:])
+			n, s = n+4, nil
+			continue
+		}
+		parts[n], parts[n+1] = byte(x>>8), byte(x)
+		n, s = n+2, s[digits:]
+		switch {
+		case len(s) == 0:
+		case s[0] != ':' || len(s) == 1:
+			return address, false
+		case s[1] != ':':
+			s = s[1:]
+		case gap >= 0:
+			return address, false
+		default:
+			gap, s = n, s[2:]
+		}
+	}
+	switch {
+	case len(s) > 0 || n < 16 && gap < 0 || n == 16 && gap >= 0:
+		return address, false
+	case gap >= 0:
+		tail := n - gap
+		copy(parts[16-tail:], parts[gap:n])
+		clear(parts[gap : 16-tail])
+	}
+	return netip.AddrFrom16(parts), true
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}
+
+func hexValue(c byte) int {
+	if c <= '9' {
+		return int(c - '0')
+	}
+	return int(c|0x20-'a') + 10
 }
 
 // parseIPv4 reads four decimal octets without leading zeros. It spares the common case the copy that a string costs.

@@ -16,7 +16,7 @@ import "strings"
 // test holds for a scalar in it; otherwise nothing is chosen, and what must be absent must be absent from all.
 //
 // Every value is visited at most once for each term and each combination of branches, so the cost is linear in the
-// event. Nothing is allocated: places and lists of terms are stacks in the Scratch.
+// event. Nothing is allocated: places and lists of terms are stacks in the direct.
 
 // verdict is what became of some terms at a place, from worst to best.
 type verdict uint8
@@ -35,14 +35,14 @@ type ref struct {
 }
 
 // matches evaluates p against what is loaded.
-func (s *Scratch) matches(p *Pattern) bool {
+func (s *direct) matches(p *Pattern) bool {
 	s.terms = s.terms[:0]
 	s.refs = append(s.refs[:0], ref{})
-	return s.satisfy(s.refs[:1], p.terms, 0) != fails
+	return s.satisfy(s.refs[:1], p.evaluated(), 0) != fails
 }
 
 // satisfy evaluates terms whose paths lead through place after depth steps. They are sorted by less.
-func (s *Scratch) satisfy(place []ref, terms []*term, depth int) verdict {
+func (s *direct) satisfy(place []ref, terms []*term, depth int) verdict {
 	here := 0
 	for here < len(terms) && len(terms[here].path) == depth {
 		if terms[here].or != nil {
@@ -88,7 +88,7 @@ func (s *Scratch) satisfy(place []ref, terms []*term, depth int) verdict {
 }
 
 // choose evaluates terms with each branch of the $or terms[i] in turn.
-func (s *Scratch) choose(place []ref, terms []*term, i, depth int) verdict {
+func (s *direct) choose(place []ref, terms []*term, i, depth int) verdict {
 	best := fails
 	for _, branch := range terms[i].or {
 		mark := len(s.terms)
@@ -103,7 +103,7 @@ func (s *Scratch) choose(place []ref, terms []*term, i, depth int) verdict {
 }
 
 // merge pushes head and tail, which are one sorted list, and branch, which is another.
-func (s *Scratch) merge(head, tail, branch []*term) {
+func (s *direct) merge(head, tail, branch []*term) {
 	for len(head)+len(tail) > 0 || len(branch) > 0 {
 		if len(head) == 0 {
 			head, tail = tail, nil
@@ -120,14 +120,12 @@ func (s *Scratch) merge(head, tail, branch []*term) {
 }
 
 // look evaluates a field at its place.
-func (s *Scratch) look(place []ref, f *field) verdict {
+func (s *direct) look(place []ref, f *field) verdict {
 	found := false
-	for v := range s.scalars(place) {
+	for i := range s.scalars(place) {
 		found = true
-		for _, t := range f.tests {
-			if t.holds(v) {
-				return binds
-			}
+		if f.holds(s.doc.nodes[i].value) {
+			return binds
 		}
 	}
 	if !found && f.absent {
@@ -136,9 +134,19 @@ func (s *Scratch) look(place []ref, f *field) verdict {
 	return fails
 }
 
-// scalars yields the scalars at a place and those of the arrays there, at any depth but never inside objects.
-func (s *Scratch) scalars(place []ref) func(yield func(value) bool) {
-	return func(yield func(value) bool) {
+// holds reports whether one of the tests holds for a scalar.
+func (f *field) holds(v value) bool {
+	for _, t := range f.tests {
+		if t.holds(v) {
+			return true
+		}
+	}
+	return false
+}
+
+// scalars yields the nodes of the scalars at a place and of the arrays there, at any depth but never inside objects.
+func (s *direct) scalars(place []ref) func(yield func(int32) bool) {
+	return func(yield func(int32) bool) {
 		for _, r := range place {
 			if r.offset != 0 {
 				continue
@@ -150,7 +158,7 @@ func (s *Scratch) scalars(place []ref) func(yield func(value) bool) {
 				case kindArray:
 					j++
 				default:
-					if !yield(n.value) {
+					if !yield(j) {
 						return
 					}
 					j++
@@ -160,7 +168,7 @@ func (s *Scratch) scalars(place []ref) func(yield func(value) bool) {
 	}
 }
 
-func (s *Scratch) hasArray(place []ref) bool {
+func (s *direct) hasArray(place []ref) bool {
 	for _, r := range place {
 		if r.offset == 0 && s.doc.nodes[r.node].kind == kindArray {
 			return true
@@ -171,7 +179,7 @@ func (s *Scratch) hasArray(place []ref) bool {
 
 // bind evaluates terms below a place that has an array: all of them in one element by way of a scalar, or all of them
 // in none.
-func (s *Scratch) bind(place []ref, terms []*term, depth int) verdict {
+func (s *direct) bind(place []ref, terms []*term, depth int) verdict {
 	for element := range s.elements(place) {
 		mark := len(s.refs)
 		s.refs = append(s.refs, element)
@@ -189,7 +197,7 @@ func (s *Scratch) bind(place []ref, terms []*term, depth int) verdict {
 
 // elements yields the arrays and objects that are elements of the arrays at a place. When names are repeated in the
 // event, all that stands there counts as one array, and an object beside an array as an element.
-func (s *Scratch) elements(place []ref) func(yield func(ref) bool) {
+func (s *direct) elements(place []ref) func(yield func(ref) bool) {
 	return func(yield func(ref) bool) {
 		for _, r := range place {
 			n := &s.doc.nodes[r.node]
@@ -210,7 +218,7 @@ func (s *Scratch) elements(place []ref) func(yield func(ref) bool) {
 }
 
 // step pushes the place that a step from an objects-only place leads to, and returns it.
-func (s *Scratch) step(place []ref, name string) []ref {
+func (s *direct) step(place []ref, name string) []ref {
 	mark := len(s.refs)
 	for _, r := range place {
 		switch {
@@ -229,7 +237,7 @@ func (s *Scratch) step(place []ref, name string) []ref {
 }
 
 // member pushes node j if its key, from offset on, is name or begins with name and a dot.
-func (s *Scratch) member(j, offset int32, name string) {
+func (s *direct) member(j, offset int32, name string) {
 	key := s.doc.nodes[j].key[offset:]
 	if len(key) < len(name) || string(key[:len(name)]) != name {
 		return
@@ -243,7 +251,7 @@ func (s *Scratch) member(j, offset int32, name string) {
 }
 
 // allAbsent reports whether terms hold because no scalar is at any of their paths, in any element of any array.
-func (s *Scratch) allAbsent(place []ref, terms []*term, depth int) bool {
+func (s *direct) allAbsent(place []ref, terms []*term, depth int) bool {
 	for _, t := range terms {
 		switch {
 		case t.or != nil:
@@ -257,7 +265,7 @@ func (s *Scratch) allAbsent(place []ref, terms []*term, depth int) bool {
 	return true
 }
 
-func (s *Scratch) anyAbsent(place []ref, branches [][]*term, depth int) bool {
+func (s *direct) anyAbsent(place []ref, branches [][]*term, depth int) bool {
 	for _, branch := range branches {
 		if s.allAbsent(place, branch, depth) {
 			return true
@@ -267,22 +275,22 @@ func (s *Scratch) anyAbsent(place []ref, branches [][]*term, depth int) bool {
 }
 
 // anyScalar reports whether a scalar is at path below place, in any element of any array.
-func (s *Scratch) anyScalar(place []ref, path []string) bool {
+func (s *direct) anyScalar(place []ref, path []string) bool {
 	for range s.all(place, path) {
 		return true
 	}
 	return false
 }
 
-// all yields the scalars at path below place, in all elements of all arrays.
-func (s *Scratch) all(place []ref, path []string) func(yield func(value) bool) {
-	return func(yield func(value) bool) { s.walk(place, path, yield) }
+// all yields the nodes of the scalars at path below place, in all elements of all arrays.
+func (s *direct) all(place []ref, path []string) func(yield func(int32) bool) {
+	return func(yield func(int32) bool) { s.walk(place, path, yield) }
 }
 
-func (s *Scratch) walk(place []ref, path []string, yield func(value) bool) bool {
+func (s *direct) walk(place []ref, path []string, yield func(int32) bool) bool {
 	if len(path) == 0 {
-		for v := range s.scalars(place) {
-			if !yield(v) {
+		for i := range s.scalars(place) {
+			if !yield(i) {
 				return false
 			}
 		}

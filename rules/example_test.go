@@ -67,7 +67,7 @@ func ExampleRule_Explain() {
 	// matched type: want ["com.acme.telemetry"], got "com.acme.telemetry"
 	// failed data.door: want ["open"], got "closed"
 	// failed data.temprature: want [{"numeric":[">",8]}], got absent
-	//   hint: the event has data.temperature
+	//   hint: the event has: data.temperature
 }
 
 func ExampleParsePattern() {

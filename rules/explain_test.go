@@ -5,6 +5,7 @@ package rules_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,14 +37,18 @@ func TestExplain(t *testing.T) {
 func TestExplainClause(t *testing.T) {
 	long := strings.Repeat("é", 300)
 	for _, tt := range []struct{ name, pattern, data, actual, hint string }{
-		{"absent", `{"data":{"x":[1]}}`, `{"other":1}`, "absent", ""},
-		{"absent, nearly there", `{"data":{"temperature":[1]}}`, `{"temprature":1}`, "absent", "the event has data.temprature"},
-		{"absent, in an array", `{"data":{"list":{"code":[1]}}}`, `{"list":[{"cod":1},{}]}`, "absent", "the event has data.list.cod"},
-		{"absent attribute", `{"subjec":["x"]}`, `{}`, "absent", "the event has subject"},
+		{"absent", `{"data":{"x":[1]}}`, `{"other":1}`, "absent", "the event has: data.other"},
+		{"absent among many", `{"data":{"x":[1]}}`, `{"k1":1,"k2":2,"k3":3,"k4":4,"k5":5,"k6":6}`, "absent", "the event has: data.k1, data.k2, data.k3, data.k4, data.k5, …"},
+		{"absent, the nearest first", `{"data":{"temperature":[1]}}`, `{"door":1,"tmp":2,"temp":3,"temperatur":4}`, "absent", "the event has: data.temperatur, data.temp"},
+		{"absent, with nothing there", `{"data":{"x":{"y":[1]}}}`, `{"x":{}}`, "absent", ""},
+		{"absent, nearly there", `{"data":{"temperature":[1]}}`, `{"temprature":1}`, "absent", "the event has: data.temprature"},
+		{"absent, in an array", `{"data":{"list":{"code":[1]}}}`, `{"list":[{"cod":1},{}]}`, "absent", "the event has: data.list.cod"},
+		{"absent attribute", `{"subjec":["x"]}`, `{}`, "absent", "the event has: subject"},
 		{"below a scalar", `{"data":{"x":{"y":[1]}}}`, `{"x":5}`, "absent: data.x is not an object", ""},
 		{"an object", `{"data":{"x":[1]}}`, `{"x":{"y":1}}`, "an object or an empty list: no value of its own", ""},
 		{"anything-but and absent", `{"data":{"door":[{"anything-but":"open"}]}}`, `{"x":1}`, "absent", `anything-but needs a value; add {"exists":false} to the list if an absent field should match too`},
 		{"several values", `{"data":{"x":[9]}}`, `{"x":[1,"a",null,true,[2],3,4]}`, `1, "a", null, true, 2, … (7 values)`, ""},
+		{"in elements", `{"data":{"r":{"k":["z"]}}}`, `{"r":[{"k":"a"},{"k":["b"]},{"r":[{}]}]}`, `data.r[0].k: "a", data.r[1].k[0]: "b"`, ""},
 		{"a string of digits", `{"data":{"x":[5]}}`, `{"x":"5"}`, `"5"`, `the value is the string "5", and the pattern wants a number`},
 		{"a string for a range", `{"data":{"x":[{"numeric":[">",1]}]}}`, `{"x":"5"}`, `"5"`, `the value is the string "5", and the pattern wants a number`},
 		{"a number for a string", `{"data":{"x":["5"]}}`, `{"x":5}`, `5`, `the value is 5, and the pattern wants the string "5"`},
@@ -84,6 +89,9 @@ func TestExplainOr(t *testing.T) {
 		t.Errorf("clause = %+v", got.Clauses[0])
 	}
 	got = explain(t, pattern, "application/json", `{"b":1}`)
+	if want := "/data/$or/0 comes closest: 1 of 2 clauses hold"; got.Clauses[0].Hint != want {
+		t.Errorf("hint = %q, want %q", got.Clauses[0].Hint, want)
+	}
 	if want := "/data/$or failed, /data/$or/0/a failed, /data/$or/0/b matched, /data/$or/1/c failed"; got.Matched || verdicts(got) != want {
 		t.Errorf("Explain = %t, %s; want %s", got.Matched, verdicts(got), want)
 	}
@@ -95,7 +103,9 @@ func TestExplainNote(t *testing.T) {
 		{"other type", `{"data":{"x":[1]}}`, "text/csv", `x,1`, "the data is text/csv, not JSON, so only attributes can match"},
 		{"not what it says", `{"data":{"x":[1]}}`, "application/json", `{"x":tru}`, "the data is not valid JSON at byte 5: expected a value, so only attributes can match"},
 		{"nobody asked", `{"type":["x"]}`, "text/csv", `x,1`, ""},
-		{"elements", `{"data":{"r":{"k":["a"],"v":[2]}}}`, "application/json", `{"r":[{"k":"a"},{"v":2}]}`, "each clause holds by itself, but not all of them in the same element of an array"},
+		{"elements", `{"data":{"r":{"k":["a"],"v":[2]}}}`, "application/json", `{"r":[{"k":"a"},{"v":2}]}`, "each clause holds by itself, but not all of them in the same element of an array; data.r[0] comes closest: v does not hold there"},
+		{"closest element", `{"data":{"r":{"a":[1],"b":[1],"c":[1]}}}`, "application/json", `{"r":[{"a":1},{"a":1,"c":1},{"b":2}]}`, "data.r[1] comes closest: b does not hold there"},
+		{"closest of inner elements", `{"data":{"m":{"r":{"k":["a"],"v":[2],"w":[{"exists":false}]}}}}`, "application/json", `{"m":{"r":[[{"k":"b"}],[{"k":"a","v":3}]]}}`, "data.m.r[1] comes closest: v does not hold there"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := explain(t, tt.pattern, tt.contentType, tt.data); got.Note != tt.want {
@@ -142,5 +152,42 @@ func TestExplainAgreesOnCases(t *testing.T) {
 		if got.Matched != tt.want {
 			t.Errorf("%s: Explain = %+v, want %t", tt.name, got, tt.want)
 		}
+	}
+}
+
+func TestExplainAll(t *testing.T) {
+	ev := full() // temperature 9.1, door closed
+	list := []*rules.Rule{
+		patternRule(t, "far", `{"type":["x"],"data":{"door":["open"],"temperature":[1]}}`),
+		patternRule(t, "one-off", `{"type":["com.acme.telemetry"],"data":{"door":["open"]}}`),
+		patternRule(t, "one-off-of-three", `{"type":["com.acme.telemetry"],"data":{"door":["open"],"temperature":[{"numeric":[">",8]}]}}`),
+		patternRule(t, "matches", `{"data":{"door":["closed"]}}`),
+		patternRule(t, "one-off-in-or", `{"$or":[{"type":["x"],"subject":["y"]},{"data":{"door":["closed"],"temperature":[1],"$or":[{"a":[{"exists":false}]},{"b":[1]}]}}]}`),
+		mustRule(t, `{"name":"off","disabled":true,"pattern":{"data":{"door":["closed"]}},"targets":[{"target":"t"}]}`),
+		mustRule(t, `{"name":"when","pattern":{"data":{"door":["closed"]}},"when":"data.temperature > 20","targets":[{"target":"t"}]}`),
+	}
+	x, err := rules.Compile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, e := range x.ExplainAll(ev) {
+		order = append(order, e.Rule)
+		if e.Matched != (e.Rule == "matches" || e.Rule == "off") || e.Disabled != (e.Rule == "off") {
+			t.Errorf("ExplainAll = %+v", e)
+		}
+	}
+	if want := []string{"matches", "off", "when", "one-off-of-three", "one-off-in-or", "one-off", "far"}; !slices.Equal(order, want) {
+		t.Errorf("ExplainAll = %v, want %v", order, want)
+	}
+	var many []*rules.Rule
+	for i := range 2000 {
+		many = append(many, patternRule(t, fmt.Sprintf("r%d", i), fmt.Sprintf(`{"data":{"door":["d%d"],"temperature":[%d]}}`, i, i)))
+	}
+	if x, err = x.With(many, []string{"far"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := x.ExplainAll(ev); len(got) != rules.MaxExplained || got[0].Rule != "matches" || got[5].Rule != "one-off" {
+		t.Errorf("ExplainAll = %d explanations, want %d, the nearest first", len(got), rules.MaxExplained)
 	}
 }

@@ -136,3 +136,54 @@ func sgn(x int64) int {
 	}
 	return 0
 }
+
+// keyDigits is how many digits of a number its key holds, and keyMagnitude how far its exponents go.
+const (
+	keyDigits    = 15
+	keyMagnitude = 4000
+)
+
+// key maps n to an integer, so that a number that is less never has a greater key. Numbers whose keys are exact are in
+// the order of their keys. Others, which have more digits or exponents out of range, lie between their key and the next
+// one away from zero, so they may have the key of another number.
+func (n number) key() (k int64, exact bool) {
+	if len(n.digits) == 0 {
+		return 0, true
+	}
+	digits := 0
+	exact = true
+	for _, c := range n.digits {
+		if c == '.' {
+			continue
+		}
+		if digits == keyDigits {
+			exact = false
+			break
+		}
+		k = k*10 + int64(c-'0')
+		digits++
+	}
+	for ; digits < keyDigits; digits++ {
+		k *= 10
+	}
+	switch {
+	case n.magnitude > keyMagnitude:
+		k, exact = (2*keyMagnitude+2)<<50, false
+	case n.magnitude < -keyMagnitude:
+		k, exact = 0, false
+	default:
+		k |= (n.magnitude + keyMagnitude + 1) << 50 // 15 digits take less than 50 bits
+	}
+	if n.negative {
+		return -k, exact
+	}
+	return k, exact
+}
+
+// away is the key next to k, away from zero on the side of n.
+func (n number) away(k int64) int64 {
+	if n.negative {
+		return k - 1
+	}
+	return k + 1
+}

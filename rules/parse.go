@@ -16,6 +16,7 @@ import (
 const (
 	MaxPattern      = 32 << 10 // bytes of JSON text
 	MaxAlternatives = 1024     // combinations of $or branches
+	MaxCost         = 100_000  // tests of one value, over all combinations
 	maxComplaints   = 20       // details in one error
 )
 
@@ -35,42 +36,43 @@ var reserved = append(slices.Clone(operators), "=", "<", "<=", ">", ">=", "regex
 // details point at what is wrong (up to 20 of them). Any name may stand at the top: that the pattern of a rule speaks
 // of attributes and data is ParseRule's concern. The text is copied.
 func ParsePattern(json []byte) (*Pattern, error) {
-	if isSpace(json) {
-		return nil, invalidPattern(fault.Detail{Detail: emptyHint})
-	}
-	if len(json) > MaxPattern {
-		return nil, invalidPattern(fault.Detail{Detail: fmt.Sprintf("the pattern has %d bytes; at most %d are allowed", len(json), MaxPattern)})
-	}
-	var doc document
-	root, err := doc.parse(slices.Clone(json))
-	if err != nil {
-		return nil, invalidPattern(fault.Detail{Detail: err.Error()})
-	}
-	if doc.unpair {
-		return nil, invalidPattern(fault.Detail{Detail: `a \u escape is half of a surrogate pair; no string is equal to it`})
-	}
-	return parsePattern(&doc, root)
+	pattern, _, err := parsePattern(slices.Clone(json))
+	return pattern, err
 }
 
-// parsePattern compiles the pattern that is node root of doc, whose source must stay as it is.
-func parsePattern(doc *document, root int32) (*Pattern, error) {
-	p := patternParser{doc: doc}
+// parsePattern is ParsePattern for a text that stays as it is. It also returns the terms.
+func parsePattern(source []byte) (*Pattern, []*term, error) {
+	if isSpace(source) {
+		return nil, nil, invalidPattern(fault.Detail{Detail: emptyHint})
+	}
+	if len(source) > MaxPattern {
+		return nil, nil, invalidPattern(fault.Detail{Detail: fmt.Sprintf("the pattern has %d bytes; at most %d are allowed", len(source), MaxPattern)})
+	}
+	var doc document
+	root, err := doc.parse(source)
+	if err != nil {
+		return nil, nil, invalidPattern(fault.Detail{Detail: err.Error()})
+	}
+	if doc.unpair {
+		return nil, nil, invalidPattern(fault.Detail{Detail: `a \u escape is half of a surrogate pair; no string is equal to it`})
+	}
+	p := patternParser{doc: &doc}
 	switch n := &doc.nodes[root]; {
 	case n.kind == kindNull || n.kind == kindObject && n.next == root+1:
-		return nil, invalidPattern(fault.Detail{Detail: emptyHint})
+		return nil, nil, invalidPattern(fault.Detail{Detail: emptyHint})
 	case n.kind != kindObject:
-		return nil, invalidPattern(fault.Detail{Detail: "a pattern is an object, this is " + n.kind.String()})
+		return nil, nil, invalidPattern(fault.Detail{Detail: "a pattern is an object, this is " + n.kind.String()})
 	}
-	pattern := &Pattern{root: p.group(root, "", false)}
+	var terms []*term
+	top := p.group(root, "", false)
 	if len(p.details) == 0 {
-		pattern.terms = pattern.root.flatten(nil, "", nil)
-		slices.SortStableFunc(pattern.terms, less)
-		p.checkPaths(pattern.terms)
+		terms = top.flat()
+		p.checkPaths(terms)
 	}
 	if len(p.details) > 0 {
-		return nil, invalidPattern(p.details...)
+		return nil, nil, invalidPattern(p.details...)
 	}
-	return pattern, nil
+	return &Pattern{source: source}, terms, nil
 }
 
 func invalidPattern(details ...fault.Detail) error {
@@ -474,14 +476,17 @@ func (p *patternParser) nested(name string, i int32, pointer string) (test, bool
 // both hold, paths longer than maxDepth, and more combinations of branches than MaxAlternatives.
 func (p *patternParser) checkPaths(terms []*term) {
 	p.checkRepeats(terms, map[string]string{})
-	if n := alternatives(terms); n > MaxAlternatives {
+	n, cost := alternatives(terms)
+	if n > MaxAlternatives {
 		p.complain("", "the branches of its $or can be combined in %s ways; at most %d are allowed", atLeast(n), MaxAlternatives)
+	} else if cost > MaxCost {
+		p.complain("", "deciding it could take %s tests of one value, over all combinations of its $or; at most %d are allowed: use fewer branches, or shorter lists outside $or", atLeast(cost), MaxCost)
 	}
 }
 
 func atLeast(n int) string {
-	if n >= alternativesCap {
-		return "a million or more"
+	if n >= countCap {
+		return "a hundred million or more"
 	}
 	return strconv.Itoa(n)
 }
@@ -496,12 +501,13 @@ func (p *patternParser) checkRepeats(terms []*term, seen map[string]string) []st
 		if len(t.path) > maxDepth {
 			p.complain(t.at, "the path has %d steps; at most %d are allowed", len(t.path), maxDepth)
 		}
-		if first, ok := seen[t.field.path]; ok {
-			p.complain(t.at, "%s is already tested at %s, and both would have to hold; test a path in one place", shorten(t.field.path, 80), shorten(first, 80))
+		path := joined(t.path)
+		if first, ok := seen[path]; ok {
+			p.complain(t.at, "%s is already tested at %s, and both would have to hold; test a path in one place", shorten(path, 80), shorten(first, 80))
 			continue
 		}
-		seen[t.field.path] = t.at
-		added = append(added, t.field.path)
+		seen[path] = t.at
+		added = append(added, path)
 	}
 	for _, t := range terms {
 		var all []string
@@ -520,22 +526,55 @@ func (p *patternParser) checkRepeats(terms []*term, seen map[string]string) []st
 	return added
 }
 
-const alternativesCap = 1_000_000
+// countCap is where counting stops.
+const countCap = 100_000_000
 
-// alternatives counts the ways to choose one branch of every $or, up to alternativesCap.
-func alternatives(terms []*term) int {
-	product := 1
+// alternatives counts, up to countCap, the ways to choose one branch of every $or, and the tests in all of them
+// together. It looks at every term once.
+func alternatives(terms []*term) (ways, cost int) {
+	ways, here := 1, 0
+	type choice struct{ ways, cost int }
+	var choices []choice
 	for _, t := range terms {
-		if t.or == nil {
+		if t.field != nil {
+			here = min(here+t.field.cost(), countCap)
 			continue
 		}
-		sum := 0
+		var c choice
 		for _, branch := range t.or {
-			sum = min(sum+alternatives(branch), alternativesCap)
+			w, k := alternatives(branch)
+			c.ways, c.cost = min(c.ways+w, countCap), min(c.cost+k, countCap)
 		}
-		product = min(product*sum, alternativesCap)
+		ways = min(ways*c.ways, countCap)
+		choices = append(choices, c)
 	}
-	return product
+	cost = min(ways*here, countCap)
+	for _, c := range choices {
+		cost = min(cost+ways/max(c.ways, 1)*c.cost, countCap)
+	}
+	return ways, cost
+}
+
+// cost is how many tests one value may be put to. A part of a wildcard counts as one.
+func (f *field) cost() int {
+	n := 0
+	for _, t := range f.tests {
+		switch t := t.(type) {
+		case wildcard:
+			n += len(t.parts)
+		case anythingBut:
+			for _, inner := range t.tests {
+				if w, ok := inner.(wildcard); ok {
+					n += len(w.parts)
+				} else {
+					n++
+				}
+			}
+		default:
+			n++
+		}
+	}
+	return max(n, 1)
 }
 
 func pointerTo(name string) string {

@@ -5,12 +5,42 @@ package rules
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
 )
 
-// Pattern is a compiled pattern. It is immutable and safe for concurrent use.
+// Pattern is a pattern that was found good. It is immutable and safe for concurrent use. It keeps little more than its
+// text: an Index has all that matching needs, shared between rules, and who explains one event can wait for a parse.
 type Pattern struct {
-	root  *group
-	terms []*term // what root says, flat; sorted by less
+	source []byte
+	terms  atomic.Pointer[[]*term] // for the direct evaluator; made when it first asks
+}
+
+// parse takes the text of the pattern apart again.
+func (p *Pattern) parse(doc *document) *group {
+	doc.reset()
+	root, err := doc.parse(p.source)
+	if err != nil {
+		panic("rules: a pattern that was parsed before is " + err.Error())
+	}
+	parser := patternParser{doc: doc}
+	return parser.group(root, "", false)
+}
+
+// flat returns what the pattern says as terms, sorted by less.
+func (g *group) flat() []*term {
+	terms := g.flatten(nil, "", nil)
+	slices.SortStableFunc(terms, less)
+	return terms
+}
+
+// evaluated returns the terms for the evaluator.
+func (p *Pattern) evaluated() []*term {
+	if terms := p.terms.Load(); terms != nil {
+		return *terms
+	}
+	terms := p.parse(new(document)).flat()
+	p.terms.Store(&terms)
+	return terms
 }
 
 // group is an object of a pattern: all its members must hold.
@@ -26,8 +56,6 @@ type member struct {
 
 // field is a list of values in a pattern: one of its tests must hold for a scalar at its path.
 type field struct {
-	pointer string // JSON pointer into the pattern
-	path    string // the names joined by dots
 	tests   []test // without {"exists":false}
 	absent  bool   // {"exists":false} is in the list
 	entries []entry
@@ -61,7 +89,7 @@ func less(a, b *term) int {
 
 // String returns the pattern in canonical form: compact JSON in the order it was written. Parsing it gives the same
 // pattern again.
-func (p *Pattern) String() string { return string(p.root.appendJSON(nil)) }
+func (p *Pattern) String() string { return string(p.parse(new(document)).appendJSON(nil)) }
 
 func (g *group) appendJSON(dst []byte) []byte {
 	dst = append(dst, '{')
@@ -121,10 +149,7 @@ func (g *group) flatten(path []string, pointer string, dst []*term) []*term {
 		case m.group != nil:
 			dst = m.group.flatten(slices.Concat(path, strings.Split(m.key, ".")), at, dst)
 		default:
-			m.field.pointer = at
-			t := &term{path: slices.Concat(path, strings.Split(m.key, ".")), field: m.field, at: at}
-			m.field.path = strings.Join(t.path, ".")
-			dst = append(dst, t)
+			dst = append(dst, &term{path: slices.Concat(path, strings.Split(m.key, ".")), field: m.field, at: at})
 		}
 	}
 	return dst

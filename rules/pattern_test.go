@@ -15,6 +15,10 @@ func TestPatternRefused(t *testing.T) {
 	for i := range 11 {
 		fmt.Fprintf(&values, `,"g%d":{"$or":[{"a":[1]},{"b":[1]}]}`, i)
 	}
+	costly := strings.Repeat("1,", 199) + "1"
+	for i := range 10 {
+		costly = fmt.Sprintf(`%s],"g%d":{"$or":[{"a":[1]},{"b":[1]}]},"h%d":[1`, costly, i, i)
+	}
 	for _, tt := range []struct{ name, pattern, pointer, detail string }{
 		{"empty text", " \n", "", `{"source":[{"exists":true}]}`},
 		{"null", `null`, "", `{"source":[{"exists":true}]}`},
@@ -62,6 +66,7 @@ func TestPatternRefused(t *testing.T) {
 		{"$or with an empty branch", `{"$or":[{"a":[1]},{}]}`, "/$or/1", "always match"},
 		{"$or of operators", `{"a":{"$or":[{"prefix":["x"]},{"b":[1]}]}}`, "/a/$or/0/prefix", "reserved"},
 		{"too many alternatives", `{"x":[1]` + values.String() + `}`, "", "2048 ways; at most 1024"},
+		{"too costly", `{"x":[` + costly + `]}`, "", "225280 tests of one value, over all combinations of its $or; at most 100000"},
 		{"too long", `{"a":["` + strings.Repeat("x", rules.MaxPattern) + `"]}`, "", "at most 32768"},
 		{"too deep", strings.Repeat(`{"a":`, 1001) + `[1]` + strings.Repeat(`}`, 1001), "", "deeper than 1000"},
 		{"too many steps", `{"` + strings.Repeat("a.", 1001) + `":[1]}`, "/" + strings.Repeat("a.", 1001), "1002 steps"},
@@ -106,6 +111,9 @@ var documentCases = []struct {
 	{"repeated name, absent", `{"a":[{"exists":false}]}`, `{"a":{},"a":2}`, false},
 	{"repeated arrays are one", `{"r":{"k":[1],"v":[2]}}`, `{"r":[{"k":1}],"r":[{"v":2}]}`, false},
 	{"repeated array and object are one array", `{"r":{"k":[1],"v":[2]}}`, `{"r":[{"k":1}],"r":{"v":2}}`, false},
+	{"repeated array of a scalar and objects", `{"r":{"k":[1],"v":[2]}}`, `{"r":[5],"r":{"k":1},"r":{"v":2}}`, false},
+	{"repeated objects beside a scalar", `{"r":{"k":[1],"v":[2]}}`, `{"r":5,"r":{"k":1},"r":{"v":2}}`, true},
+	{"array of a scalar and names with dots", `{"r":{"k":[1],"v":[2]}}`, `{"r":[5],"r.k":1,"r.v":2}`, false},
 	{"event name with dots", `{"a":{"b":{"c":[1]}}}`, `{"a.b":{"c":1}}`, true},
 	{"event name with dots across", `{"a.b":{"c":[1]}}`, `{"a":{"b.c":1}}`, true},
 	{"event name with dots beside", `{"a":{"b":[1],"c":[2]}}`, `{"a.b":1,"a":{"c":2}}`, true},

@@ -32,6 +32,8 @@ type Rule struct {
 	Description string
 	Disabled    bool // never matches
 	Pattern     *Pattern
+	When        *Expression // nil: none; evaluated only when the pattern matches
+	SQL         *Query      // nil: none; evaluated only when the pattern matches
 	Targets     []RuleTarget
 	Raw         []byte // the document as it was given
 }
@@ -44,7 +46,7 @@ type RuleTarget struct {
 
 // ruleFields are what a Rule document may hold; the second list is what the server adds and ignores when written.
 var (
-	ruleFields  = []string{"kind", "name", "bus", "labels", "description", "disabled", "pattern", "targets"}
+	ruleFields  = []string{"kind", "name", "bus", "labels", "description", "disabled", "pattern", "when", "sql", "targets"}
 	serverOwned = []string{"revision", "createdAt", "updatedAt", "status"}
 )
 
@@ -130,8 +132,10 @@ func (p *ruleParser) rule(root int32, r *Rule) {
 			r.Pattern = p.pattern(i, at)
 		case "targets":
 			r.Targets = p.targets(i, at)
-		case "when", "sql":
-			p.complain(at, "this version has no expressions yet; say it with pattern, or leave it out")
+		case "when":
+			r.When = condition(p, n, at, ParseWhen)
+		case "sql":
+			r.SQL = condition(p, n, at, ParseSQL)
 		default:
 			p.unknown(name, at, ruleFields, serverOwned)
 		}
@@ -148,6 +152,19 @@ func (p *ruleParser) rule(root int32, r *Rule) {
 	if !seen["bus"] {
 		r.Bus = "default"
 	}
+}
+
+// condition compiles a when or sql.
+func condition[T any](p *ruleParser, n *node, pointer string, parse func(string) (*T, error)) *T {
+	if n.kind != kindString {
+		p.complain(pointer, "must be a text, this is %s", n.kind)
+		return nil
+	}
+	compiled, err := parse(string(n.text))
+	if err != nil {
+		p.complain(pointer, "%s", err)
+	}
+	return compiled
 }
 
 // unknown complains about a name that is in neither list, of which only the first is worth suggesting.
@@ -221,12 +238,12 @@ func (p *ruleParser) labels(i int32, pointer string) map[string]string {
 func (p *ruleParser) raw(i int32) []byte { return p.src[p.doc.nodes[i].start:p.doc.nodes[i].end] }
 
 func (p *ruleParser) pattern(i int32, pointer string) *Pattern {
-	pattern, err := ParsePattern(p.raw(i))
+	pattern, terms, err := parsePattern(p.raw(i))
 	if err != nil {
 		p.adopt(pointer, err)
 		return nil
 	}
-	p.attributes(pattern.terms, pointer)
+	p.attributes(terms, pointer)
 	return pattern
 }
 

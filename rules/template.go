@@ -20,11 +20,11 @@ const MaxTemplate = 32 << 10
 // template is a parsed template: literal text and placeholders in turn. Where a placeholder stands decides how its
 // value is written, so a value can never break what is around it. ${...} and the AWS form <...> compile to this.
 type template struct {
-	segments []segment
+	fragments []fragment
 }
 
-// segment is literal text, or a placeholder when reference is set.
-type segment struct {
+// fragment is literal text, or a placeholder when reference is set.
+type fragment struct {
 	literal   []byte
 	reference *reference
 	context   context
@@ -90,16 +90,16 @@ func (p *ruleParser) template(i int32, paths map[string]*path) (*Transform, erro
 	if err != nil {
 		return nil, err
 	}
-	return &Transform{template: &template{segments: c.segments}, mime: mime}, nil
+	return &Transform{template: &template{fragments: c.fragments}, mime: mime}, nil
 }
 
-// compiler turns a template into segments.
+// compiler turns a template into fragments.
 type compiler struct {
-	doc      *document
-	src      []byte
-	parse    func(name string) (*reference, error)
-	scan     scanner
-	segments []segment
+	doc       *document
+	src       []byte
+	parse     func(name string) (*reference, error)
+	scan      scanner
+	fragments []fragment
 }
 
 // piece is a part of a string: literal text, or the inside of a placeholder.
@@ -113,11 +113,11 @@ type scanner func(s string) ([]piece, error)
 
 // literal appends literal text.
 func (c *compiler) literal(s string) {
-	if k := len(c.segments) - 1; k >= 0 && c.segments[k].reference == nil {
-		c.segments[k].literal = append(c.segments[k].literal, s...)
+	if k := len(c.fragments) - 1; k >= 0 && c.fragments[k].reference == nil {
+		c.fragments[k].literal = append(c.fragments[k].literal, s...)
 		return
 	}
-	c.segments = append(c.segments, segment{literal: []byte(s)})
+	c.fragments = append(c.fragments, fragment{literal: []byte(s)})
 }
 
 func (c *compiler) placeholder(name string, where context) error {
@@ -125,7 +125,7 @@ func (c *compiler) placeholder(name string, where context) error {
 	if err != nil {
 		return err
 	}
-	c.segments = append(c.segments, segment{reference: reference, context: where})
+	c.fragments = append(c.fragments, fragment{reference: reference, context: where})
 	return nil
 }
 
@@ -238,7 +238,7 @@ func (c *compiler) text(s string, aws bool) (mime string, err error) {
 			return "", err
 		}
 	}
-	c.segments = nil
+	c.fragments = nil
 	for _, piece := range pieces {
 		if !piece.placeholder {
 			c.literal(piece.text)
@@ -262,7 +262,7 @@ var (
 // placeholder is a whole value, or characters inside a string, so if the text is JSON with a value and a character in
 // their places, it is JSON with any.
 func (c *compiler) jsonText(pieces []piece) error {
-	c.segments = nil
+	c.fragments = nil
 	var probe []byte
 	var quoted, escaped, filled bool // inside a string; behind a backslash; the string, or value, has a placeholder
 	for _, piece := range pieces {
@@ -490,7 +490,7 @@ func (t *template) render(ev *event.Event, rc RenderContext) ([]byte, error) {
 		return nil, err
 	}
 	dst := make([]byte, 0, 256)
-	for _, s := range t.segments {
+	for _, s := range t.fragments {
 		if s.reference == nil {
 			dst = append(dst, s.literal...)
 		} else if dst, err = v.appendReference(dst, s.reference, s.context); err != nil {

@@ -3,6 +3,8 @@
 package rules
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -40,6 +42,31 @@ func nearest(s string, list []string) string {
 		}
 	}
 	return best
+}
+
+// allNearest returns up to n words of list that s was probably meant to be, the nearest first.
+func allNearest(s string, list []string, n int) []string {
+	type near struct {
+		word     string
+		distance int
+	}
+	var found []near
+	limit := max(1, len(s)/3) + 1
+	for _, word := range list {
+		d := editDistance(strings.ToLower(s), strings.ToLower(word), limit)
+		if d >= limit && len(s) >= 3 && len(word) >= 3 && (strings.HasPrefix(s, word) || strings.HasPrefix(word, s)) {
+			d = limit - 1 // an abbreviation
+		}
+		if d < limit {
+			found = append(found, near{word, d})
+		}
+	}
+	slices.SortStableFunc(found, func(a, b near) int { return cmp.Compare(a.distance, b.distance) })
+	var words []string
+	for _, f := range found[:min(n, len(found))] {
+		words = append(words, f.word)
+	}
+	return words
 }
 
 // editDistance counts insertions, deletions and replacements between a and b; limit and above are all limit.

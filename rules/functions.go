@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// replaced are functions of the expression language whose own form has a random order, or a result without bounds.
+var replaced = map[string]func(params ...any) (any, error){
+	"keys":    sortedKeys,
+	"values":  sortedValues,
+	"replace": boundedReplace,
+	"repeat":  boundedRepeat,
+	"join":    boundedJoin,
+}
+
+// maxBuilt is the longest text that one function may make, in bytes.
+const maxBuilt = 1 << 20
+
+func object(name string, params []any) (map[string]any, error) {
+	if len(params) == 1 {
+		if m, ok := params[0].(map[string]any); ok {
+			return m, nil
+		}
+	}
+	return nil, fmt.Errorf("%s takes one object", name)
+}
+
+// sortedKeys returns the names of an object's members in the order of their bytes.
+func sortedKeys(params ...any) (any, error) {
+	m, err := object("keys", params)
+	if err != nil {
+		return nil, err
+	}
+	keys := []any{}
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// sortedValues returns the values of an object in the order of their names.
+func sortedValues(params ...any) (any, error) {
+	m, err := object("values", params)
+	if err != nil {
+		return nil, err
+	}
+	values := []any{}
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		values = append(values, m[key])
+	}
+	return values, nil
+}
+
+// boundedReplace replaces all occurrences, or the first n.
+func boundedReplace(params ...any) (any, error) {
+	if len(params) != 3 && len(params) != 4 {
+		return nil, fmt.Errorf("replace takes a text, what to replace, with what, and perhaps how often")
+	}
+	var texts [3]string
+	for i := range texts {
+		s, ok := params[i].(string)
+		if !ok {
+			return nil, fmt.Errorf("replace takes texts, this is %s", kindOfNative(params[i]))
+		}
+		texts[i] = s
+	}
+	n := -1
+	if len(params) == 4 {
+		var ok bool
+		if n, ok = params[3].(int); !ok {
+			return nil, fmt.Errorf("how often to replace is %s", kindOfNative(params[3]))
+		}
+	}
+	count := strings.Count(texts[0], texts[1])
+	if n >= 0 {
+		count = min(count, n)
+	}
+	if len(texts[0])+count*max(0, len(texts[2])-len(texts[1])) > maxBuilt {
+		return nil, errText
+	}
+	return strings.Replace(texts[0], texts[1], texts[2], n), nil
+}
+
+func boundedRepeat(params ...any) (any, error) {
+	if len(params) == 2 {
+		s, isText := params[0].(string)
+		n, isInt := params[1].(int)
+		switch {
+		case !isText || !isInt || n < 0:
+		case n > maxBuilt || len(s)*n > maxBuilt:
+			return nil, errText
+		default:
+			return strings.Repeat(s, n), nil
+		}
+	}
+	return nil, fmt.Errorf("repeat takes a text and how often")
+}
+
+// boundedJoin joins a list of texts.
+func boundedJoin(params ...any) (any, error) {
+	if len(params) != 1 && len(params) != 2 {
+		return nil, fmt.Errorf("join takes a list of texts, and perhaps what to write between them")
+	}
+	glue := ""
+	if len(params) == 2 {
+		var ok bool
+		if glue, ok = params[1].(string); !ok {
+			return nil, fmt.Errorf("join writes a text between texts, this is %s", kindOfNative(params[1]))
+		}
+	}
+	list := reflect.ValueOf(params[0])
+	if list.Kind() != reflect.Slice {
+		return nil, fmt.Errorf("join takes a list of texts, this is %s", kindOfNative(params[0]))
+	}
+	var b strings.Builder
+	for i := range list.Len() {
+		s, ok := list.Index(i).Interface().(string)
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("join takes texts; element %d is %s", i, kindOfNative(list.Index(i).Interface()))
+		case i > 0:
+			b.WriteString(glue)
+		}
+		if b.WriteString(s); b.Len() > maxBuilt {
+			return nil, errText
+		}
+	}
+	return b.String(), nil
+}

@@ -240,13 +240,10 @@ func (a *application) outcome(o Outcome) error {
 	if err != nil {
 		return err
 	}
-	switch o.State {
-	case Delivered:
-		c.Delivered++
-	case Cancelled:
-		c.Cancelled++
-	case Dead:
-		c.Dead++
+	if n := c.ended(o.State); n != nil {
+		*n++
+	}
+	if o.State == Dead {
 		return a.set(u64([]byte{'x'}, o.DeadSeq), encodeDead(a.bus, o))
 	}
 	return nil

@@ -34,9 +34,12 @@ const (
 	Delivered State = 'd'
 	Dead      State = 'x' // ended without success; a copy is in DEAD
 	Cancelled State = 'c' // its rule or target was deleted, or its event is gone
+	Expired   State = 'e' // the event's expirytime came first
+	Discarded State = 'w' // it was dead, and somebody has written it off or sent it to another target
 )
 
-var stateNames = map[State]string{Live: "live", Parked: "parked", Delivered: "delivered", Dead: "dead", Cancelled: "cancelled"}
+var stateNames = map[State]string{Live: "live", Parked: "parked", Delivered: "delivered", Dead: "dead", Cancelled: "cancelled",
+	Expired: "expired", Discarded: "discarded"}
 
 // String returns the word users see.
 func (s State) String() string { return stateNames[s] }
@@ -55,8 +58,8 @@ func (s *State) UnmarshalText(b []byte) error {
 	return fmt.Errorf("no delivery state %q", b)
 }
 
-// Terminal reports whether nothing further happens in the state.
-func (s State) Terminal() bool { return s == Delivered || s == Dead || s == Cancelled }
+// Terminal reports whether nothing further happens in the state unless somebody asks for it.
+func (s State) Terminal() bool { return s != Live && s != Parked }
 
 // Routed says that an event has been matched and what it owes.
 type Routed struct {

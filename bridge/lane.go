@@ -545,6 +545,7 @@ func (p *path) retry(t *task, policy targets.DeliveryPolicy, res targets.Result,
 	if targets.ReasonOf(err) == targets.ReasonInterrupted { // but not by us: an attempt like any other
 		err = &targets.Error{Reason: targets.ReasonInternal, Err: err}
 	}
+	err, _ = policy.Status.Apply(err)
 	d := targets.Next(policy.Retry, n, err, first, now, p.b.o.Rand)
 	if d.Rest > 0 {
 		t.lane.restUntil(now.Add(d.Rest))

@@ -433,7 +433,7 @@ func (b *Bridge) parkIn(l *lane, old func(*task) bool, reason string) {
 	}
 }
 
-// Words of the bridge's own for why a delivery is parked or cancelled.
+// Words of the bridge's own for why a delivery is parked, or has ended without an attempt.
 const (
 	reasonQueueFull     = "queue_full" // the live queue was full
 	reasonSlow          = "slow"       // it waited for its turn too long
@@ -441,6 +441,7 @@ const (
 	reasonTargetDeleted = "target_deleted"
 	reasonRuleDeleted   = "rule_deleted"
 	reasonEventGone     = "event_gone" // retention or damage took the event
+	reasonExpired       = "expirytime" // of the event has passed
 )
 
 // attempt makes one attempt for a delivery and records what came of it.
@@ -474,6 +475,10 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 		return
 	}
 	ev := &entry.Record.Event
+	if at, ok := ev.Expiry(); ok && !p.b.o.Now().Before(at) {
+		p.rec.outcome(t, journal.Outcome{State: journal.Expired, At: p.b.o.Now(), Reason: reasonExpired})
+		return
+	}
 	if tr := transformFor(rule, t.route.Target); tr != nil {
 		ev, err = tr.Apply(ev, rules.RenderContext{Rule: rule.Name, Bus: p.name, Received: entry.Record.Received})
 		if err != nil {

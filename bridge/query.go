@@ -261,7 +261,8 @@ const (
 	StateUnmatched = "unmatched" // no rule matched
 	StateDelivered = "delivered" // all deliveries succeeded
 	StateDead      = "dead"      // everything has ended, and something as a dead letter
-	StateCancelled = "cancelled" // everything has ended, and something was cancelled
+	StateExpired   = "expired"   // everything has ended, nothing as a dead letter, and something came too late for its event
+	StateCancelled = "cancelled" // everything has ended, nothing as above, and something was cancelled
 )
 
 func stateOf(j *Journey) string {
@@ -275,6 +276,8 @@ func stateOf(j *Journey) string {
 			return StatePending
 		case d.State == journal.Dead:
 			state = StateDead
+		case d.State == journal.Expired && state != StateDead:
+			state = StateExpired
 		case d.State == journal.Cancelled && state == StateDelivered:
 			state = StateCancelled
 		}
@@ -320,9 +323,9 @@ func (b *Bridge) Search(ctx context.Context, bus string, q SearchQuery) (SearchP
 		return page, err
 	}
 	switch q.Status {
-	case "", StatePending, StateUnmatched, StateDelivered, StateDead, StateCancelled:
+	case "", StatePending, StateUnmatched, StateDelivered, StateDead, StateExpired, StateCancelled:
 	default:
-		return page, fault.Invalidf("/status", "must be one of pending, unmatched, delivered, dead, cancelled")
+		return page, fault.Invalidf("/status", "must be one of pending, unmatched, delivered, dead, expired, cancelled")
 	}
 	for budget := searchBudget; budget > 0; {
 		found, next, cost, err := p.candidates(ctx, q, before, limit, budget)

@@ -60,7 +60,7 @@ type clause struct {
 type deliveryStory struct {
 	Rule       string         `json:"rule"`
 	Target     string         `json:"target"`
-	State      string         `json:"state"` // live, parked, delivered, dead, cancelled
+	State      string         `json:"state"` // live, parked, delivered, dead, expired, cancelled
 	Reason     string         `json:"reason"`
 	Due        *time.Time     `json:"due"`
 	Attempts   []attemptStory `json:"attempts"`
@@ -305,6 +305,8 @@ func (p *picture) delivery(stem string, d deliveryStory, last bool, now time.Tim
 		state, colour = "▸ under way", p.paint.wait
 	case "cancelled":
 		state = "– cancelled"
+	case "expired":
+		state = "– expired"
 	}
 	p.line("", stem+"│")
 	p.entry("", fork, clean(d.Target), clean(d.Target), state, colour)

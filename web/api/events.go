@@ -39,7 +39,7 @@ func (a *API) getEvent(w *reply, r *http.Request) error {
 }
 
 // states are what a search can ask for.
-var states = []string{bridge.StatePending, bridge.StateUnmatched, bridge.StateDelivered, bridge.StateDead, bridge.StateCancelled}
+var states = []string{bridge.StatePending, bridge.StateUnmatched, bridge.StateDelivered, bridge.StateDead, bridge.StateExpired, bridge.StateCancelled}
 
 // searchEvents answers a list of events, newest first.
 func (a *API) searchEvents(w *reply, r *http.Request) error {

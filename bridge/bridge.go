@@ -44,6 +44,7 @@ type Bridge struct {
 	o       Options
 	log     *slog.Logger
 	dead    *eventlog.Stream
+	jobs    *jobs
 	metrics *metrics
 	rules   *ruleCache
 
@@ -97,7 +98,12 @@ func New(ctx context.Context, o Options) (*Bridge, error) {
 		paths: make(map[string]*path), lanes: make(map[string]*lane)}
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	b.hard, b.hardStop = context.WithCancel(context.WithoutCancel(ctx))
+	if b.jobs, err = openJobs(ctx, b); err != nil {
+		b.cancel()
+		return nil, fmt.Errorf("open jobs: %w", err)
+	}
 	b.metrics = newMetrics(o.Registerer, b)
+	b.jobs.start()
 	b.wg.Add(2)
 	go b.sweep()
 	go b.maintain()

@@ -372,7 +372,7 @@ func TestWhatCannotSucceedBecomesADeadLetter(t *testing.T) {
 			t.Errorf("dead letter %+v", dl)
 		}
 	}
-	only, err := f.DeadLetters(context.Background(), bridge.DeadQuery{Target: "strict", Reason: "status"})
+	only, err := f.DeadLetters(context.Background(), bridge.DeadQuery{DeadFilter: bridge.DeadFilter{Target: "strict", Reason: "status"}})
 	f.must(err)
 	if len(only.Items) != 1 || only.Items[0].Status != 400 {
 		t.Errorf("filtered %+v", only)

@@ -27,6 +27,7 @@ type task struct {
 	attempts int       // made before this one
 	firstAt  time.Time // start of the first attempt; zero if there was none
 	offered  time.Time
+	redrive  *journal.Redriven // nil unless it was redriven
 
 	settled atomic.Bool // an outcome was recorded, so the floor may pass
 	final   bool        // guarded by the recorder's mu: the attempt's own outcome was recorded
@@ -280,7 +281,7 @@ func (l *lane) readDue() (found []*task, next time.Time, err error) {
 		if perr != nil {
 			return nil
 		}
-		t := &task{path: p, lane: l, seq: d.Seq, check: d.Check, route: d.Route, attempts: d.Attempts, firstAt: d.First, offered: now}
+		t := &task{path: p, lane: l, seq: d.Seq, check: d.Check, route: d.Route, attempts: d.Attempts, firstAt: d.First, redrive: d.Redrive, offered: now}
 		t.settled.Store(true)
 		found = append(found, t)
 		return nil
@@ -460,9 +461,9 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 		p.rec.cancel(t, reasonRuleDeleted)
 		return
 	}
-	entry, err := p.log.Get(p.hard, t.seq)
+	stored, err := p.eventOf(t)
 	switch {
-	case isGone(err), err == nil && journal.CheckOf(entry.Record.Event.Key()) != t.check:
+	case isGone(err):
 		p.rec.cancel(t, reasonEventGone)
 		return
 	case err != nil:
@@ -474,13 +475,13 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 		p.retry(t, policy, targets.Result{}, 0, p.b.o.Now(), &targets.Error{Reason: targets.ReasonInternal, Err: err})
 		return
 	}
-	ev := &entry.Record.Event
-	if at, ok := ev.Expiry(); ok && !p.b.o.Now().Before(at) {
+	ev := &stored.Event
+	if at, ok := ev.Expiry(); ok && t.redrive == nil && !p.b.o.Now().Before(at) {
 		p.rec.outcome(t, journal.Outcome{State: journal.Expired, At: p.b.o.Now(), Reason: reasonExpired})
 		return
 	}
-	if tr := transformFor(rule, t.route.Target); tr != nil {
-		ev, err = tr.Apply(ev, rules.RenderContext{Rule: rule.Name, Bus: p.name, Received: entry.Record.Received})
+	if tr := transformFor(rule, t.via()); tr != nil {
+		ev, err = tr.Apply(ev, rules.RenderContext{Rule: rule.Name, Bus: p.name, Received: stored.Received})
 		if err != nil {
 			p.retry(t, policy, targets.Result{}, 0, p.b.o.Now(),
 				&targets.Error{Reason: targets.ReasonTransform, Permanent: true, Err: err})
@@ -492,7 +493,7 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 		t.firstAt = began
 	}
 	ctx, cancel := context.WithTimeout(p.hard, policy.Timeout)
-	res, err := deliver(ctx, target, targets.Delivery{ID: deliveryID(p.name, &entry.Record.Event, t.route), Event: ev,
+	res, err := deliver(ctx, target, targets.Delivery{ID: deliveryID(p.name, &stored.Event, t.route), Event: t.marked(ev),
 		Bus: p.name, Rule: t.route.Rule, Target: t.route.Target, Attempt: t.attempts + 1, Position: p.position(t.seq)})
 	cancel()
 	took := p.b.o.Now().Sub(began)

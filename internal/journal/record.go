@@ -99,6 +99,7 @@ type Pending struct {
 	Due      time.Time // Parked
 	First    time.Time // start of the first attempt; zero if there was none
 	Record   uint64    // sequence of the JOURNEY message that says so; not part of the record itself
+	Redrive  *Redriven // nil unless it was redriven; not part of the record either
 }
 
 // RuleRef names a rule at a revision.
@@ -331,6 +332,8 @@ type Visitor struct {
 	Mark    func(Mark) error
 	RuleDoc func(RuleDoc) error
 	Floor   func(seq uint64) error
+	Redrive func(Redrive) error
+	Discard func(Discard) error
 }
 
 // ErrFormat is returned for bytes that are no JOURNEY message.
@@ -494,6 +497,10 @@ func (d *decoder) record(v Visitor) error {
 		return call(d, v.RuleDoc, RuleDoc{Name: d.str(), Revision: d.uint(), Raw: d.bytes()})
 	case kindFloor:
 		return call(d, v.Floor, d.uint())
+	case kindRedrive:
+		return call(d, v.Redrive, d.redrive())
+	case kindDiscard:
+		return call(d, v.Discard, d.discard())
 	default:
 		if d.err == nil {
 			d.fail(fmt.Sprintf("record kind %q", kind))

@@ -130,14 +130,21 @@ func writeEvent(b *bytes.Buffer, e *event.Event, pos event.Position, received ti
 	b.WriteByte('"')
 }
 
+// deadFilters are the parameters that select dead letters.
+var deadFilters = []string{"bus", "rule", "target", "reason", "fingerprint", "from", "to"}
+
+func deadFilter(q *query) bridge.DeadFilter {
+	return bridge.DeadFilter{Bus: q.text("bus"), Rule: q.text("rule"), Target: q.text("target"), Reason: q.text("reason"),
+		Fingerprint: q.text("fingerprint"), From: q.time("from"), To: q.time("to")}
+}
+
 // listDeadLetters answers a list of dead letters, newest first.
 func (a *API) listDeadLetters(w *reply, r *http.Request) error {
-	q, err := readQuery(r, "bus", "rule", "target", "reason", "from", "to", "limit", "cursor")
+	q, err := readQuery(r, slices.Concat(deadFilters, []string{"limit", "cursor"})...)
 	if err != nil {
 		return err
 	}
-	d := bridge.DeadQuery{Bus: q.text("bus"), Rule: q.text("rule"), Target: q.text("target"), Reason: q.text("reason"),
-		From: q.time("from"), To: q.time("to"), Limit: q.limit(), Cursor: q.text("cursor")}
+	d := bridge.DeadQuery{DeadFilter: deadFilter(q), Limit: q.limit(), Cursor: q.text("cursor")}
 	if err := q.err(); err != nil {
 		return err
 	}

@@ -26,9 +26,14 @@ func (c *clock) Now() time.Time {
 	return c.now
 }
 
-func (c *clock) advance(f *fixture, d time.Duration) {
+// pass moves the clock by d and wakes nobody.
+func (c *clock) pass(d time.Duration) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
-	c.mu.Unlock()
+}
+
+func (c *clock) advance(f *fixture, d time.Duration) {
+	c.pass(d)
 	f.WakeLanes()
 }

@@ -34,6 +34,9 @@ func (b *Bridge) maintain() {
 				b.log.Error("retention failed", "bus", p.name, "err", err)
 			}
 		}
+		if err := b.standings.compact(b.ctx, b.o.Now()); err != nil && b.ctx.Err() == nil {
+			b.log.Error("retention failed", "stream", "LANES", "err", err)
+		}
 		if err := b.trimDead(); err != nil && b.ctx.Err() == nil {
 			b.log.Error("retention failed", "stream", "DEAD", "err", err)
 		}

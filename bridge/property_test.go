@@ -34,12 +34,20 @@ func runSchedule(t *testing.T, seed uint64) {
 	calm := false     // the targets answer
 	fate := rand.New(rand.NewPCG(seed, 2))
 	got := map[string]map[string]int{}
+	gone := map[string]bool{} // the next answer disables the target, and buries the delivery
+	buried := map[string]map[string]bool{}
 	names := []string{"good", "flaky", "hangs", "panics"}
 	for _, name := range names {
-		got[name] = map[string]int{}
-		f.target(name, `{"concurrency":2,"timeout":"1s","retry":{"schedule":["1ms","20ms"],"maxAttempts":1000}}`, func(d targets.Delivery) error {
+		got[name], buried[name] = map[string]int{}, map[string]bool{}
+		f.target(name, `{"concurrency":2,"timeout":"1s","retry":{"schedule":["1ms","20ms"],"maxAttempts":1000},
+			"breaker":{"window":"1s","minAttempts":3,"failurePercent":60,"open":"100ms","maxOpen":"200ms"},"rateLimit":{"perSecond":200,"burst":5},"status":{"disable":[404]}}`, func(d targets.Delivery) error {
 			mu.Lock()
 			defer mu.Unlock()
+			if gone[name] {
+				delete(gone, name)
+				buried[name][d.Event.ID] = true
+				return targets.StatusError(404, 0)
+			}
 			if !calm && name != "good" && fate.IntN(3) > 0 {
 				switch name {
 				case "hangs":
@@ -78,7 +86,7 @@ func runSchedule(t *testing.T, seed uint64) {
 			f.send("reading", fmt.Sprint("e", sent))
 			sent++
 		}
-		switch rnd.IntN(6) {
+		switch rnd.IntN(8) {
 		case 0:
 			f.send("other", fmt.Sprint("other", sent))
 		case 1: // the rule again, at a new revision
@@ -87,18 +95,28 @@ func runSchedule(t *testing.T, seed uint64) {
 		case 2:
 			f.must(f.RemoveBus("default"))
 			f.setBus()
+		case 3: // somebody pauses a target, or lets it go on
+			f.pause(names[rnd.IntN(len(names))], rnd.IntN(2) == 0)
+		case 4: // a target says that it is gone
+			mu.Lock()
+			gone[names[rnd.IntN(len(names))]] = true
+			mu.Unlock()
 		default:
 			restart()
 		}
 	}
 	mu.Lock()
 	calm = true
+	clear(gone)
 	mu.Unlock()
+	for _, name := range names {
+		f.pause(name, false)
+	}
 	before := f.balanced()
 	mu.Lock()
 	for _, name := range names {
 		for i := range sent {
-			if id := fmt.Sprint("e", i); got[name][id] == 0 {
+			if id := fmt.Sprint("e", i); got[name][id] == 0 && !buried[name][id] {
 				t.Errorf("seed %d: event %s was not delivered to %s", seed, id, name)
 			}
 		}
@@ -110,7 +128,7 @@ func runSchedule(t *testing.T, seed uint64) {
 	defer f.stop(time.Second)
 	after := f.balanced()
 	for i, d := range after.Deliveries {
-		if d.Owed != uint64(sent) || d.Delivered != uint64(sent) || d != before.Deliveries[i] {
+		if d.Owed != uint64(sent) || d.Delivered+d.Dead != uint64(sent) || d.Dead > uint64(len(buried[d.Target])) || d != before.Deliveries[i] {
 			t.Errorf("seed %d: %d sent, account %+v, and %+v when it was rebuilt", seed, sent, before.Deliveries[i], d)
 		}
 	}

@@ -89,7 +89,7 @@ const (
 	burstShare     = 100
 	minWindow      = time.Second
 	maxWindow      = time.Hour
-	minOpen        = time.Second
+	minOpen        = 100 * time.Millisecond
 	maxOpen        = time.Hour
 	maxMinAttempts = 10_000
 	maxAttempts    = 1000

@@ -112,7 +112,7 @@ const deliverySchema = `{
         "window": {"type": "string", "default": "5m", "description": "What is looked at, 1s to 1h."},
         "minAttempts": {"type": "integer", "minimum": 1, "maximum": 10000, "default": 10, "description": "Fewer in the window say nothing."},
         "failurePercent": {"type": "integer", "minimum": 1, "maximum": 100, "default": 70, "description": "If so many have failed it opens."},
-        "open": {"type": "string", "default": "30s", "description": "How long the first time, 1s to 1h; then twice as long each time."},
+        "open": {"type": "string", "default": "30s", "description": "How long the first time, 100ms to 1h; then twice as long each time."},
         "maxOpen": {"type": "string", "default": "10m", "description": "How long at most."}
       }
     },

@@ -338,10 +338,17 @@ const maxGroups = 1000
 
 // CountDead counts dead letters. It reads the index of all of them, and not the letters.
 func (b *Bridge) CountDead(ctx context.Context, f DeadFilter) (DeadCount, error) {
+	n, _, err := b.countDead(ctx, f)
+	return n, err
+}
+
+// countDead is CountDead, and says on which buses they are.
+func (b *Bridge) countDead(ctx context.Context, f DeadFilter) (DeadCount, map[string]bool, error) {
 	out := DeadCount{Groups: []DeadGroup{}}
+	buses := make(map[string]bool)
 	want, err := f.choose()
 	if err != nil {
-		return out, err
+		return out, nil, err
 	}
 	at := make(map[string]int)
 	after, last := want.span(0, b.dead.Committed())
@@ -350,6 +357,7 @@ func (b *Bridge) CountDead(ctx context.Context, f DeadFilter) (DeadCount, error)
 			return true, ctx.Err()
 		}
 		out.Total++
+		buses[r.Bus] = true
 		fp := fingerprint(&r)
 		i, ok := at[fp]
 		if !ok && len(out.Groups) == maxGroups {
@@ -375,7 +383,7 @@ func (b *Bridge) CountDead(ctx context.Context, f DeadFilter) (DeadCount, error)
 	slices.SortFunc(out.Groups, func(a, b DeadGroup) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Print, b.Print))
 	})
-	return out, err
+	return out, buses, err
 }
 
 func readDead(ref journal.DeadRef, raw eventlog.Raw) (DeadLetter, error) {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,6 +91,9 @@ type jobRecord struct {
 	Cursor uint64 `json:"cursor"` // everything up to here in DEAD was looked at
 	Last   uint64 `json:"last"`   // nothing behind is its business
 	Event  uint64 `json:"event,omitempty"`
+	// Buses are those of the dead letters it selected. The views may have to be rebuilt after a start, and know of no dead
+	// letters of a bus before it is open.
+	Buses []string `json:"buses"`
 }
 
 // job is a jobRecord with what runs it.
@@ -191,7 +195,9 @@ func (m *jobs) start() {
 
 // run makes the goroutine of a job if it should have one. Called with mu held.
 func (m *jobs) run(j *job) {
-	if j.State != JobRunning || j.active || m.b.ctx.Err() != nil {
+	m.b.mu.RLock() // Close waits for what was added before it
+	defer m.b.mu.RUnlock()
+	if j.State != JobRunning || j.active || m.b.closed {
 		return
 	}
 	j.active = true
@@ -258,7 +264,8 @@ func (b *Bridge) StartJob(ctx context.Context, s JobSpec) (Job, error) {
 	if err := b.checkJob(&s); err != nil {
 		return Job{}, err
 	}
-	n, err := b.CountDead(ctx, s.Filter)
+	last := b.dead.Committed()
+	n, buses, err := b.countDead(ctx, s.Filter)
 	if err != nil {
 		return Job{}, err
 	}
@@ -267,7 +274,7 @@ func (b *Bridge) StartJob(ctx context.Context, s JobSpec) (Job, error) {
 		return Job{}, &fault.Error{Kind: fault.RateLimited, Message: "there are too many jobs that have not ended", RetryAfter: time.Minute}
 	}
 	now := b.o.Now()
-	r := jobRecord{Last: b.dead.Committed(), Job: Job{Kind: s.Kind, State: JobRunning, Filter: s.Filter, To: s.To, Rate: s.Rate,
+	r := jobRecord{Last: last, Buses: slices.Sorted(maps.Keys(buses)), Job: Job{Kind: s.Kind, State: JobRunning, Filter: s.Filter, To: s.To, Rate: s.Rate,
 		By: s.By, Why: s.Why, Total: n.Total, CreatedAt: now, ChangedAt: now}}
 	if s.Event != nil {
 		dl, err := b.DeadLetter(ctx, s.Filter.Bus, s.Filter.IDs[0])
@@ -507,7 +514,7 @@ const (
 	// checkpointEvery is how often a job writes down how far it is. What it does twice after a crash has no effect.
 	checkpointEvery = 5 * time.Second
 	// jobRetry is how long a job waits for what it cannot do at the moment.
-	jobRetry = time.Second
+	jobRetry = 250 * time.Millisecond
 )
 
 // work is a job's goroutine. It ends when the job has, or is paused.
@@ -583,21 +590,37 @@ func (m *jobs) note(j *job, fn func(*jobRecord)) {
 	fn(&j.jobRecord)
 }
 
-// rest waits, or until the state of the job has changed. It returns false if the bridge is stopping.
+// rest waits, or until the job is not to run any more. It returns false if the bridge is stopping.
 func (m *jobs) rest(ctx context.Context, j *job, d time.Duration) bool {
 	t := time.NewTimer(max(d, 0))
 	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-j.wake:
-	case <-ctx.Done():
-		return false
+	for {
+		select {
+		case <-t.C:
+			return true
+		case <-j.wake:
+			if !m.isRunning(j) {
+				return true
+			}
+		case <-ctx.Done():
+			return false
+		}
 	}
-	return true
+}
+
+func (m *jobs) isRunning(j *job) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return j.State == JobRunning
 }
 
 // step hands over the next dead letters of a job. done says that there are no more.
 func (m *jobs) step(ctx context.Context, j *job, r jobRecord) (done bool, handed int, err error) {
+	for _, bus := range r.Buses {
+		if _, err := m.b.path(bus); err != nil {
+			return false, 0, fault.New(fault.Unavailable, "bus %s is not open", bus)
+		}
+	}
 	most := stepMost
 	if r.Kind == JobRedrive {
 		most = max(1, min(stepMost, int(r.Rate*stepTime.Seconds())))

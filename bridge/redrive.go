@@ -53,6 +53,9 @@ func (b *Bridge) Redrive(ctx context.Context, q RedriveRequest) (string, error) 
 	if err != nil {
 		return "", err
 	}
+	if found.Journey.State == "pending" {
+		return "", fault.New(fault.Conflict, "the event is not routed yet")
+	}
 	d, err := chooseDelivery(found.Journey.Deliveries, q.Rule, q.Target)
 	if err != nil {
 		return "", err

@@ -150,6 +150,7 @@ type finding struct {
 	disable   bool // the status disables it
 	reason    string
 	status    int
+	event     string // position of the event, if the verdict is failing
 }
 
 // nothing is found when no attempt was made.

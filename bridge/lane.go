@@ -207,6 +207,9 @@ func (l *lane) work() {
 
 // ended is called when the attempt for a delivery is over, or was not made after all.
 func (l *lane) ended(t *task, f finding) {
+	if f.verdict == failing {
+		f.event = t.path.position(t.seq).String()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	opened, disabled, changed := l.gate.end(t.term, f, l.def, l.b.o.Now())

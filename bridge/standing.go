@@ -20,6 +20,8 @@ import (
 type standing struct {
 	Revision     uint64    `json:"revision,omitempty"`
 	FailingSince time.Time `json:"failingSince,omitzero"` // first failure after the last success
+	First        string    `json:"first,omitempty"`       // position of the event it was a failure of
+	Again        time.Time `json:"again,omitzero"`        // first failure of another event after it
 	DisabledAt   time.Time `json:"disabledAt,omitzero"`
 	Reason       string    `json:"reason,omitempty"` // a targets.Reason
 	Status       int       `json:"status,omitempty"`
@@ -28,15 +30,18 @@ type standing struct {
 func (s standing) disabled() bool { return !s.DisabledAt.IsZero() }
 
 const (
-	// disableAfter is how long a target may do nothing but fail. As an attempt is made only when there is something to
-	// deliver, the first failure and the last one are that far apart, and so are at least two.
-	disableAfter = 5 * 24 * time.Hour
+	// A target is disabled that has done nothing but fail for disableAfter, if more than one event says so, and others
+	// than the first have for disableSpread: not for one event that nobody could deliver, nor at once when the next one
+	// fails after a long silence.
+	disableAfter  = 5 * 24 * time.Hour
+	disableSpread = 12 * time.Hour
 	// failingNoted is how old a failure is that is written down: a target that fails now and then costs nothing.
 	failingNoted = time.Hour
 )
 
 // note brings in what an attempt found.
 func (s *standing) note(f finding, revision uint64, now time.Time) {
+	now = now.UTC().Round(0) // as it is read again
 	switch {
 	case s.disabled():
 	case f.delivered:
@@ -45,8 +50,12 @@ func (s *standing) note(f finding, revision uint64, now time.Time) {
 		*s = standing{Revision: revision, FailingSince: s.FailingSince, DisabledAt: now, Reason: f.reason, Status: f.status}
 	case f.verdict != failing:
 	case s.FailingSince.IsZero():
-		*s = standing{Revision: revision, FailingSince: now}
-	case now.Sub(s.FailingSince) >= disableAfter:
+		*s = standing{Revision: revision, FailingSince: now, First: f.event}
+	case s.Again.IsZero():
+		if f.event != s.First {
+			s.Again = now
+		}
+	case now.Sub(s.FailingSince) >= disableAfter && now.Sub(s.Again) >= disableSpread:
 		s.DisabledAt, s.Reason, s.Status = now, f.reason, f.status
 	}
 }

@@ -302,6 +302,14 @@ func (b *Bridge) StartJob(ctx context.Context, s JobSpec) (Job, error) {
 	return r.Job, nil
 }
 
+// PlanJob says what StartJob would select, and refuses what it would refuse.
+func (b *Bridge) PlanJob(ctx context.Context, s JobSpec) (DeadCount, error) {
+	if err := b.checkJob(&s); err != nil {
+		return DeadCount{}, err
+	}
+	return b.CountDead(ctx, s.Filter)
+}
+
 func (b *Bridge) checkJob(s *JobSpec) error {
 	var bad []fault.Detail
 	if s.Kind != JobRedrive && s.Kind != JobDiscard {

@@ -130,47 +130,6 @@ func writeEvent(b *bytes.Buffer, e *event.Event, pos event.Position, received ti
 	b.WriteByte('"')
 }
 
-// deadFilters are the parameters that select dead letters.
-var deadFilters = []string{"bus", "rule", "target", "reason", "fingerprint", "from", "to"}
-
-func deadFilter(q *query) bridge.DeadFilter {
-	return bridge.DeadFilter{Bus: q.text("bus"), Rule: q.text("rule"), Target: q.text("target"), Reason: q.text("reason"),
-		Fingerprint: q.text("fingerprint"), From: q.time("from"), To: q.time("to")}
-}
-
-// listDeadLetters answers a list of dead letters, newest first.
-func (a *API) listDeadLetters(w *reply, r *http.Request) error {
-	q, err := readQuery(r, slices.Concat(deadFilters, []string{"limit", "cursor"})...)
-	if err != nil {
-		return err
-	}
-	d := bridge.DeadQuery{DeadFilter: deadFilter(q), Limit: q.limit(), Cursor: q.text("cursor")}
-	if err := q.err(); err != nil {
-		return err
-	}
-	page, err := a.o.Bridge.DeadLetters(r.Context(), d)
-	if err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	b.WriteString(`{"items":[`)
-	for i := range page.Items {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		if err := encodeJSON(&b, &page.Items[i]); err != nil {
-			return err
-		}
-		if e := page.Items[i].Event; e != nil {
-			b.Truncate(b.Len() - 1)
-			b.WriteString(`,"event":`)
-			b.Write(event.AppendJSON(b.AvailableBuffer(), e))
-			b.WriteByte('}')
-		}
-	}
-	return sendPage(w, &b, page.NextCursor)
-}
-
 // getLedger answers the account of one bus, or of all.
 func (a *API) getLedger(w *reply, r *http.Request) error {
 	q, err := readQuery(r, "bus", "from", "to")

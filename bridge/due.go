@@ -23,7 +23,7 @@ func (l *lane) load() {
 	l.parkedUntil(next)
 	for _, t := range found {
 		if _, ok := l.busy[t.id()]; !ok && t.path.ctx.Err() == nil {
-			l.busy[t.id()] = t
+			l.hold(t)
 			l.ready = append(l.ready, t)
 		}
 	}
@@ -56,7 +56,7 @@ func (l *lane) readDue() (found []*task, next time.Time, err error) {
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if _, busy := l.busy[taskID{p, k.Seq, k.Rule, l.name}]; busy {
+		if _, busy := l.busy[taskID{p, k.Seq, k.Rule}]; busy {
 			return journal.Skip, nil
 		}
 		return journal.Take, nil

@@ -19,8 +19,8 @@ type gate struct {
 	rest        time.Time // no attempts before: the target asked for it
 	limiter     limiter
 	breaker     breaker
-	standing    standing
-	noted       standing // how it stood when that was last written down, or is being written
+	standing    *standing // nil = in good standing
+	noted       *standing // how it stood when that was last written down, or is being written
 }
 
 // configure puts a definition in force. A changed target is tried at once; if it was disabled, it is enabled by that and
@@ -34,21 +34,43 @@ func (g *gate) configure(def *targets.Definition, now time.Time) (was standing) 
 		g.limiter.set(r, now)
 	}
 	g.breaker.set(def.Delivery.Breaker)
-	if g.standing == (standing{}) || g.standing.Revision == def.Revision {
+	if g.standing == nil || g.standing.Revision == def.Revision {
 		return standing{}
 	}
-	if g.standing.disabled() {
-		was = g.standing
+	if g.disabled() {
+		was = *g.standing
 		if g.breaker.enabled() {
 			g.breaker.recover() // it has been away for long, and much may wait for it
 		}
 	}
-	g.standing = standing{}
+	g.standing = nil
 	return was
 }
 
+func (g *gate) disabled() bool { return g.standing != nil && g.standing.disabled() }
+
+// stands returns how the target stands, as it is written down.
+func (g *gate) stands(now time.Time) standing {
+	if g.standing == nil {
+		return standing{}
+	}
+	return g.standing.notable(now)
+}
+
+// note remembers how it stands, and reports whether that is news.
+func (g *gate) note(s standing) (news bool) {
+	var before standing
+	if g.noted != nil {
+		before = *g.noted
+	}
+	if g.noted = nil; s != (standing{}) {
+		g.noted = &s
+	}
+	return s != before
+}
+
 // halted reports whether no attempt begins until somebody changes the definition.
-func (g *gate) halted() bool { return g.paused || g.standing.disabled() }
+func (g *gate) halted() bool { return g.paused || g.disabled() }
 
 // room returns how many attempts may begin now.
 func (g *gate) room(now time.Time) int {
@@ -89,20 +111,24 @@ func (g *gate) begin(now time.Time) (term uint32) {
 func (g *gate) end(term uint32, f finding, def *targets.Definition, now time.Time) (opened, disabled, changed bool) {
 	fresh := term == g.breaker.term
 	opened = g.breaker.end(term, f.verdict, def.Delivery.Concurrency, now)
-	if before := g.standing.disabled(); fresh || f.delivered {
-		g.standing.note(f, def.Revision, now)
-		disabled = !before && g.standing.disabled()
+	if before := g.disabled(); (fresh || f.delivered) && (g.standing != nil || f.verdict == failing || f.disable) {
+		var s standing
+		if g.standing != nil {
+			s = *g.standing
+		}
+		s.note(f, def.Revision, now)
+		if g.standing = nil; s != (standing{}) {
+			g.standing = &s
+		}
+		disabled = !before && g.disabled()
 	}
-	if n := g.standing.notable(now); n != g.noted {
-		g.noted, changed = n, true
-	}
-	return opened, disabled, changed
+	return opened, disabled, g.note(g.stands(now))
 }
 
 // parks says why live deliveries are not to wait for the gate, and until when they are parked; "" if they may wait.
 func (g *gate) parks(now time.Time) (reason string, due time.Time) {
 	switch {
-	case g.standing.disabled():
+	case g.disabled():
 		return reasonDisabled, now
 	case g.paused:
 		return reasonPaused, now
@@ -116,8 +142,8 @@ func (g *gate) parks(now time.Time) (reason string, due time.Time) {
 // it to do.
 func (g *gate) state(now time.Time, waiting bool) (state string, since time.Time, reason string) {
 	switch {
-	case g.standing.disabled():
-		return TargetDisabled, g.standing.DisabledAt, disabledBecause(g.standing)
+	case g.disabled():
+		return TargetDisabled, g.standing.DisabledAt, disabledBecause(*g.standing)
 	case g.paused:
 		return TargetPaused, g.pausedSince, "by its definition"
 	case g.breaker.state == breakerOpen:

@@ -31,13 +31,14 @@ type task struct {
 	final   bool        // guarded by the recorder's mu: the attempt's own outcome was recorded
 }
 
+// taskID names a task of a lane.
 type taskID struct {
-	path         *path
-	seq          uint64
-	rule, target string
+	path *path
+	seq  uint64
+	rule string
 }
 
-func (t *task) id() taskID { return taskID{t.path, t.seq, t.route.Rule, t.route.Target} }
+func (t *task) id() taskID { return taskID{t.path, t.seq, t.route.Rule} }
 
 // lane is the path to one target: a queue of live deliveries, workers that exist only while there is work, and the
 // parked deliveries that are due.
@@ -54,7 +55,7 @@ type lane struct {
 	live    []*task // a queue from head on
 	head    int
 	ready   []*task          // parked deliveries that are due, taken from the views
-	busy    map[taskID]*task // queued, under way, or with an outcome that the views do not show yet
+	busy    map[taskID]*task // queued, under way, or with an outcome that the views do not show yet; nil after a quiet time
 	workers int
 	turn    int       // live deliveries that went before a parked one that is due
 	loading bool      // a worker is reading due deliveries from the views
@@ -72,10 +73,11 @@ const parkedEvery = 8
 const dueBatch = 128
 
 func newLane(b *Bridge, def *targets.Definition, t targets.Target) *lane {
-	l := &lane{b: b, name: def.Name, def: &targets.Definition{Name: def.Name}, busy: make(map[taskID]*task)}
+	l := &lane{b: b, name: def.Name, def: &targets.Definition{Name: def.Name}}
 	if b.standings != nil {
-		l.gate.standing = b.standings.of(def.Name)
-		l.gate.noted = l.gate.standing
+		if s := b.standings.of(def.Name); s != (standing{}) {
+			l.gate.standing, l.gate.noted = &s, &s
+		}
 	}
 	if t != nil {
 		l.configure(def, t)
@@ -97,7 +99,7 @@ func (l *lane) configure(def *targets.Definition, t targets.Target) {
 
 // tell has it written down how the target stands, and announced. Called with mu held.
 func (l *lane) tell(announce string, s standing) {
-	l.gate.noted = l.gate.standing.notable(l.b.o.Now())
+	l.gate.note(l.gate.stands(l.b.o.Now()))
 	l.b.wg.Add(1)
 	go func() {
 		defer l.b.wg.Done()
@@ -108,12 +110,20 @@ func (l *lane) tell(announce string, s standing) {
 // idle reports whether the lane may make no attempt. Called with mu held.
 func (l *lane) idle() bool { return l.closed || l.target == nil }
 
+// hold puts a delivery into busy. Called with mu held.
+func (l *lane) hold(t *task) {
+	if l.busy == nil {
+		l.busy = make(map[taskID]*task)
+	}
+	l.busy[t.id()] = t
+}
+
 // offer hands a live delivery to the lane of its target. It does not block on the target; it may wait for room in the
 // recorder when the delivery has to be parked.
 func (b *Bridge) offer(t *task) {
 	l := b.lane(t.route.Target)
 	if l == nil {
-		t.lane = &lane{b: b, name: t.route.Target, closed: true, busy: make(map[taskID]*task)}
+		t.lane = &lane{b: b, name: t.route.Target, closed: true}
 		t.path.rec.cancel(t, reasonTargetDeleted)
 		return
 	}
@@ -127,7 +137,7 @@ func (b *Bridge) offer(t *task) {
 		}
 		return // otherwise the bridge is stopping: it stays owed, and the next start takes it up
 	}
-	l.busy[t.id()] = t
+	l.hold(t)
 	reason, due := l.gate.parks(t.offered)
 	if reason == "" && len(l.live)-l.head >= b.o.LiveQueue {
 		reason, due = reasonQueueFull, t.offered
@@ -218,8 +228,8 @@ func (l *lane) ended(t *task, f finding) {
 	}
 	switch {
 	case disabled:
-		l.b.log.Warn("target is disabled", "targetId", l.name, "reason", disabledBecause(l.gate.standing))
-		l.tell(targetDisabled, l.gate.standing)
+		l.b.log.Warn("target is disabled", "targetId", l.name, "reason", disabledBecause(*l.gate.standing))
+		l.tell(targetDisabled, *l.gate.standing)
 	case changed:
 		l.tell("", standing{})
 	}

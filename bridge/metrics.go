@@ -92,7 +92,7 @@ type lag struct{ b *Bridge }
 
 var (
 	lagDesc   = prometheus.NewDesc("rialto_unsettled_events", "Events that are routed and not settled, by bus.", []string{"bus"}, nil)
-	stateDesc = prometheus.NewDesc("rialto_target_state", "1, with where the target stands: "+strings.Join(TargetStates, ", ")+".", []string{"target", "state"}, nil)
+	stateDesc = prometheus.NewDesc("rialto_target_state", "1, with where the target stands: "+strings.Join(TargetStates(), ", ")+".", []string{"target", "state"}, nil)
 	lenDesc   = prometheus.NewDesc("rialto_live_deliveries", "Deliveries waiting in memory or under way, by target.", []string{"target"}, nil)
 )
 

@@ -83,6 +83,9 @@ func (l *lane) overdue(old func(*task) bool) (queued, underWay []*task, timeout 
 		}
 		l.live, l.head = keep, 0
 	}
+	if len(l.busy) == 0 {
+		l.busy = nil // a map never gets smaller, and an idle lane keeps little
+	}
 	if l.workers > 0 {
 		waiting := make(map[*task]bool, len(queued)+len(l.live)-l.head)
 		for _, t := range queued {

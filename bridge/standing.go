@@ -209,7 +209,7 @@ func (l *lane) standingChanged(announce string, s standing) {
 		if l.removed {
 			return standing{}
 		}
-		return l.gate.standing.notable(b.o.Now())
+		return l.gate.stands(b.o.Now())
 	})
 	if err == nil || b.hard.Err() != nil {
 		return
@@ -217,7 +217,7 @@ func (l *lane) standingChanged(announce string, s standing) {
 	b.log.Error("how a target stands is not written down", "targetId", l.name, "err", err)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.gate.noted = standing{Reason: "unknown"} // the next attempt tries again
+	l.gate.noted = &standing{Reason: "unknown"} // the next attempt tries again
 }
 
 // Types of the events about targets, on bus default.

@@ -18,8 +18,10 @@ const (
 	TargetLimited  = "limited"  // what there is waits for its rate, or for the rest it asked for
 )
 
-// TargetStates are all of them.
-var TargetStates = []string{TargetActive, TargetPaused, TargetOpen, TargetDisabled, TargetLimited}
+// TargetStates returns all of them.
+func TargetStates() []string {
+	return []string{TargetActive, TargetPaused, TargetOpen, TargetDisabled, TargetLimited}
+}
 
 // TargetStatus is where a target stands and what it is owed.
 type TargetStatus struct {
@@ -32,11 +34,9 @@ type TargetStatus struct {
 	NextDue    *time.Time `json:"nextDue,omitempty"`    // when the next of them is tried; absent while none will be
 }
 
-// parkedCounted is how many parked deliveries are counted when somebody asks.
-const parkedCounted = 10_000
-
-// TargetStatus returns where a target stands. The error is NotFound if there is no such target.
-func (b *Bridge) TargetStatus(name string) (TargetStatus, error) {
+// TargetStatus returns where a target stands; it counts up to count parked deliveries, of which it reads a million or so in
+// a second. The error is NotFound if there is no such target.
+func (b *Bridge) TargetStatus(name string, count int) (TargetStatus, error) {
 	l := b.lane(name)
 	if l == nil {
 		return TargetStatus{}, fault.New(fault.NotFound, "no target %q", name)
@@ -44,7 +44,7 @@ func (b *Bridge) TargetStatus(name string) (TargetStatus, error) {
 	var s TargetStatus
 	var due time.Time
 	err := b.o.Journal.DueFor(name, func(k journal.DueKey) (journal.Verdict, error) {
-		if s.Parked == parkedCounted {
+		if s.Parked == count {
 			s.ParkedMore = true
 			return journal.Stop, nil
 		}

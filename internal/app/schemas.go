@@ -5,7 +5,9 @@ package app
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
+	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/targets"
 )
 
@@ -150,6 +152,23 @@ const deliverySchema = `{
   }
 }`
 
+// targetStatusSchema describes bridge.TargetStatus.
+var targetStatusSchema = fmt.Sprintf(`{
+  "type": "object",
+  "readOnly": true,
+  "description": "Where the target stands, and what it is owed.",
+  "required": ["state", "live", "parked"],
+  "properties": {
+    "state": {"enum": ["%s"]},
+    "since": {"type": "string", "format": "date-time"},
+    "reason": {"type": "string"},
+    "live": {"type": "integer", "description": "Deliveries waiting in memory or under way."},
+    "parked": {"type": "integer", "description": "Deliveries waiting on disk."},
+    "parkedMore": {"type": "boolean", "description": "There are more than were counted."},
+    "nextDue": {"type": "string", "format": "date-time", "description": "When the next of them is tried; absent while none will be."}
+  }
+}`, strings.Join(bridge.TargetStates(), `", "`))
+
 // targetSchema describes a target of any of the kinds there are; what its config holds is the kind's own schema.
 func targetSchema(catalog *targets.Catalog) []byte {
 	configs := make([]json.RawMessage, 0, len(catalog.Names()))
@@ -170,6 +189,7 @@ func targetSchema(catalog *targets.Catalog) []byte {
 			"config":      map[string]any{"anyOf": configs},
 			"paused":      map[string]any{"type": "boolean", "default": false, "description": "Nothing is attempted; what is owed is kept."},
 			"delivery":    json.RawMessage(deliverySchema),
+			"status":      json.RawMessage(targetStatusSchema),
 		},
 	})
 	if err != nil {

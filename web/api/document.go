@@ -183,7 +183,7 @@ func checkLabels(ms []member) []fault.Detail {
 }
 
 // showDoc is a document as it is answered: what is stored, less what is secret, and what the server owns.
-func (k *Kind) showDoc(d store.Document, secret string) ([]byte, error) {
+func (k *Kind) showDoc(d store.Document, secret string, brief bool) ([]byte, error) {
 	raw := []byte(d.Raw)
 	if k.Redact != nil {
 		raw = k.Redact(raw)
@@ -212,6 +212,11 @@ func (k *Kind) showDoc(d store.Document, secret string) ([]byte, error) {
 	}
 	if !d.CreatedAt.IsZero() {
 		errs = append(errs, put("createdAt", d.CreatedAt.Format(time.RFC3339Nano)), put("updatedAt", d.UpdatedAt.Format(time.RFC3339Nano)))
+	}
+	if k.Status != nil && d.Revision != 0 {
+		if status := k.Status(d.Name, brief); status != nil {
+			errs = append(errs, put("status", status))
+		}
 	}
 	b.WriteByte('}')
 	return b.Bytes(), errors.Join(errs...)

@@ -28,6 +28,8 @@ var covered = map[string][2]string{
 	"D07": {"cases_test.go", "TestEachFailureIsAnAttemptOfItsOwnKind"},
 	"D09": {"gate_test.go", "TestATargetThatIsGoneIsDisabled"},
 	"D11": {"bridge_test.go", "TestDeletedRulesAndTargetsCancelWhatIsPending"},
+	"D17": {"redrive_test.go", "TestAnythingThatHasEndedCanBeRetried"},
+	"D18": {"redrive_test.go", "TestDeadLettersAreCountedByWhatTheyDiedOf"},
 	"D23": {"property_test.go", "TestWhateverHappensAllIsDelivered"},
 	"D25": {"cases_test.go", "TestSchedulesMeanWhatTheySay"},
 	"D26": {"standing_test.go", "TestWhenFailuresDisable"},

@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/targets"
 )
 
@@ -23,7 +22,7 @@ func (accepts) Deliver(context.Context, targets.Delivery) (targets.Result, error
 }
 
 // Ten thousand targets that have had something to do, and have nothing to do now, take 4 KB each at most, their definitions
-// and metrics included, and no goroutine.
+// and metrics included, and no goroutine. Under the race detector only the goroutines count.
 func TestIdleTargetsTakeLittle(t *testing.T) {
 	const count, allowed = 10_000, 4 << 10
 	f := newFixture(t)
@@ -31,7 +30,7 @@ func TestIdleTargetsTakeLittle(t *testing.T) {
 	f.start()
 	defer f.stop(10 * time.Second)
 	kinds := targets.NewCatalog(targets.Kind{Name: "test", ConfigSchema: []byte(`{}`)})
-	work := func(prefix string, from, to int) {
+	work := func(prefix string, from, to, events int) {
 		var names []string
 		b := f.Bridge
 		for i := from; i < to; i++ {
@@ -46,9 +45,7 @@ func TestIdleTargetsTakeLittle(t *testing.T) {
 			}
 		}
 		f.setRules(f.rules)
-		f.send("reading", prefix+"a", prefix+"b")
-		f.journey(prefix+"a", bridge.StateDelivered)
-		f.journey(prefix+"b", bridge.StateDelivered)
+		f.send("reading", ids(prefix, events)...)
 		f.balanced()
 		f.setRules(nil)
 	}
@@ -59,16 +56,14 @@ func TestIdleTargetsTakeLittle(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int(m.HeapAlloc), runtime.NumGoroutine()
 	}
-	work("warm", 0, 100)
-	f.send("other", ids("other", 10_000)...)
-	f.balanced()
+	work("warm", 0, 100, count/100) // the log and the views have had as much to do
 	before, goroutines := heap()
-	work("many", 100, 100+count)
+	work("many", 100, 100+count, 1)
 	var each, more int
 	f.eventually(func() (string, bool) {
 		after, n := heap()
 		each, more = (after-before)/count, n-goroutines
-		return fmt.Sprintf("%d bytes for each target, at most %d are allowed; %d goroutines more", each, allowed, more), each <= allowed && more <= 10
+		return fmt.Sprintf("%d bytes for each target, at most %d are allowed; %d goroutines more", each, allowed, more), (each <= allowed || race) && more <= 10
 	})
 	t.Logf("%d bytes for each idle target, %d goroutines more", each, more)
 }

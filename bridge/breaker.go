@@ -101,8 +101,11 @@ func (b *breaker) end(term uint32, v verdict, concurrency int, now time.Time) (o
 	if b.state == breakerRecovering {
 		b.ramp(v, concurrency)
 	}
+	if v != failing {
+		return false
+	}
 	tries, failures := b.window.sum(now, b.policy.Window)
-	if v == failing && tries >= b.policy.MinAttempts && failures*100 >= tries*b.policy.FailurePercent {
+	if tries >= b.policy.MinAttempts && failures*100 >= tries*b.policy.FailurePercent {
 		b.open(now)
 		return true
 	}

@@ -165,7 +165,7 @@ func (l *lane) start() {
 	}
 	now := l.b.o.Now()
 	work := len(l.live) - l.head + len(l.ready)
-	if !l.nextDue.IsZero() && !now.Before(l.nextDue) {
+	if !l.nextDue.IsZero() && !now.Before(l.nextDue) && !l.loading { // who is loading starts workers afterwards
 		work++
 	}
 	room := l.gate.room(now)
@@ -222,6 +222,7 @@ func (l *lane) ended(t *task, f finding) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	steady := l.gate.breaker.state == breakerClosed
 	opened, disabled, changed := l.gate.end(t.term, f, l.def, l.b.o.Now())
 	if opened {
 		l.b.log.Warn("target is left alone", "targetId", l.name, "until", l.gate.breaker.until)
@@ -233,7 +234,9 @@ func (l *lane) ended(t *task, f finding) {
 	case changed:
 		l.tell("", standing{})
 	}
-	l.start()
+	if !steady || opened { // there may be more room now, or a time to wait for; otherwise the worker just goes on
+		l.start()
+	}
 }
 
 // next takes the next delivery, or ends the worker. A delivery counts as under way on its path from then on.

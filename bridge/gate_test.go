@@ -336,3 +336,51 @@ func TestATargetThatFailsForDaysIsDisabled(t *testing.T) {
 	now.advance(f, 48*time.Hour)
 	f.balanced()
 }
+
+// An outage, scaled down: a backlog gathers behind an open breaker; when the target is back a fresh event goes before it,
+// and the backlog drains while fresh ones keep coming.
+func TestAfterAnOutageFreshEventsGoFirst(t *testing.T) {
+	f := newFixture(t)
+	f.opts.Unsettled = 50 * time.Millisecond
+	var up atomic.Bool
+	ops := f.target("ops", `{"concurrency":4,"breaker":{"open":"100ms","maxOpen":"200ms"},"retry":{"schedule":["100ms"],"maxAttempts":1000}}`,
+		func(targets.Delivery) error {
+			if up.Load() {
+				return nil
+			}
+			return targets.StatusError(503, 0)
+		})
+	f.rule("all", "reading", "ops")
+	f.start()
+	defer f.stop(time.Second)
+	const backlog = 2000
+	for from := 0; from < backlog; from += 100 {
+		f.send("reading", ids(fmt.Sprint("old", from, "-"), 100)...)
+	}
+	f.status("ops", bridge.TargetOpen)
+	f.eventually(func() (string, bool) {
+		s, err := f.TargetStatus("ops", backlog)
+		f.must(err)
+		return fmt.Sprintf("%+v, want all parked", s), s.Parked >= backlog-4
+	})
+	up.Store(true)
+	before := len(ops.attempts(t, 1))
+	f.send("reading", "fresh")
+	f.journey("fresh", bridge.StateDelivered)
+	for i := range 200 {
+		f.send("reading", fmt.Sprint("more", i))
+	}
+	if l := f.balanced(); l.Deliveries[0].Delivered != backlog+201 {
+		t.Errorf("account %+v", l.Deliveries)
+	}
+	for i, d := range ops.attempts(t, 1)[before:] {
+		if d.Event.ID != "fresh" {
+			continue
+		}
+		if i > 100 {
+			t.Errorf("%d attempts went before the fresh event", i)
+		}
+		return
+	}
+	t.Error("the fresh event was not seen")
+}

@@ -139,6 +139,9 @@ func (b *Bridge) offer(t *task) {
 	}
 	l.hold(t)
 	reason, due := l.gate.parks(t.offered)
+	if reason == reasonBreaker && due.Sub(t.offered) < b.o.Unsettled {
+		reason = "" // it opens soon, and what is fresh goes first
+	}
 	if reason == "" && len(l.live)-l.head >= b.o.LiveQueue {
 		reason, due = reasonQueueFull, t.offered
 	}

@@ -3,6 +3,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,10 @@ type Bridge struct {
 	wg       sync.WaitGroup // routers, sweepers, workers
 	records  sync.WaitGroup // recorders, which stop last
 
+	opening  sync.Mutex // held while a bus is opened or removed: one at a time
+	closing  sync.Once
+	closeErr error // of the first Close
+
 	mu     sync.RWMutex // guards paths, lanes, closed
 	paths  map[string]*path
 	lanes  map[string]*lane
@@ -81,6 +86,13 @@ func New(ctx context.Context, o Options) (*Bridge, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open dead letters: %w", err)
 	}
+	known, err := o.Journal.LastDead()
+	if err != nil {
+		return nil, fmt.Errorf("open dead letters: %w", err)
+	}
+	if err := dead.SkipTo(ctx, known); err != nil { // after damage: a place the views name is not used again
+		return nil, fmt.Errorf("open dead letters: %w", err)
+	}
 	b := &Bridge{o: o, log: o.Logger.With("component", "bridge"), dead: dead, rules: newRuleCache(),
 		paths: make(map[string]*path), lanes: make(map[string]*lane)}
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -93,24 +105,28 @@ func New(ctx context.Context, o Options) (*Bridge, error) {
 }
 
 // Close stops routing, lets the attempts under way finish for as long as ctx allows, writes down what happened, and
-// returns. What is left over stays owed and is taken up by the next start. Safe to call twice.
+// returns. What is left over stays owed and is taken up by the next start. A second call waits for the first and returns
+// what it did.
 func (b *Bridge) Close(ctx context.Context) error {
-	b.mu.Lock()
-	if b.closed {
-		b.mu.Unlock()
-		return nil
-	}
-	b.closed = true
-	lanes, paths := b.laneList(), b.pathList()
-	b.mu.Unlock()
+	b.closing.Do(func() { b.closeErr = b.close(ctx) })
+	return b.closeErr
+}
 
+func (b *Bridge) close(ctx context.Context) error {
+	defer b.hardStop()
+	stop := context.AfterFunc(ctx, b.hardStop)
+	defer stop()
+	b.mu.Lock()
+	b.closed = true
+	lanes := b.laneList()
+	b.mu.Unlock()
 	b.cancel()
 	for _, l := range lanes {
 		l.close(false)
 	}
-	defer b.hardStop()
-	stop := context.AfterFunc(ctx, b.hardStop)
-	defer stop()
+	b.opening.Lock() // a bus that is being opened gives up, one that is being removed is
+	defer b.opening.Unlock()
+	paths := b.allPaths()
 	b.wg.Wait()
 	var errs []error
 	for _, p := range paths {
@@ -134,18 +150,8 @@ func (b *Bridge) pathList() []*path {
 	for _, p := range b.paths {
 		out = append(out, p)
 	}
-	slices.SortFunc(out, func(x, y *path) int { return compareStrings(x.name, y.name) })
+	slices.SortFunc(out, func(x, y *path) int { return cmp.Compare(x.name, y.name) })
 	return out
-}
-
-func compareStrings(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // path returns the path of a bus, or a NotFound error.
@@ -199,6 +205,8 @@ func (b *Bridge) Bus(bus string) (*eventlog.Bus, error) {
 // SetBus opens a bus, or changes its settings. It blocks while the streams are opened and the views catch up. Events
 // are taken in from then on; they are routed once SetRules was called for the bus.
 func (b *Bridge) SetBus(ctx context.Context, doc *BusDoc) error {
+	b.opening.Lock()
+	defer b.opening.Unlock()
 	b.mu.RLock()
 	p, ok := b.paths[doc.Name]
 	b.mu.RUnlock()
@@ -207,6 +215,10 @@ func (b *Bridge) SetBus(ctx context.Context, doc *BusDoc) error {
 		p.log.SetDedupWindow(doc.window())
 		return nil
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stopping := fault.New(fault.Unavailable, "the bridge is stopping")
+	defer context.AfterFunc(b.ctx, func() { cancel(stopping) })()
 	p, err := b.openPath(ctx, doc)
 	if err != nil {
 		return fmt.Errorf("open bus %s: %w", doc.Name, err)
@@ -215,15 +227,18 @@ func (b *Bridge) SetBus(ctx context.Context, doc *BusDoc) error {
 	defer b.mu.Unlock()
 	if b.closed {
 		p.cancel()
-		return errors.Join(p.rec.close(), fault.New(fault.Unavailable, "the bridge is stopping"))
+		return errors.Join(p.rec.close(), stopping)
 	}
 	b.paths[doc.Name] = p
 	p.start()
 	return nil
 }
 
-// RemoveBus stops routing and taking in for a bus. Its streams stay on disk.
+// RemoveBus stops routing and taking in for a bus. It blocks while attempts under way finish, for ten seconds at most;
+// what is still owed stays owed and is taken up when the bus is set again. Its streams stay on disk.
 func (b *Bridge) RemoveBus(bus string) error {
+	b.opening.Lock()
+	defer b.opening.Unlock()
 	b.mu.Lock()
 	p, ok := b.paths[bus]
 	delete(b.paths, bus)
@@ -231,13 +246,12 @@ func (b *Bridge) RemoveBus(bus string) error {
 	if !ok {
 		return nil
 	}
-	p.cancel()
-	p.stopped.Wait()
-	return p.rec.close()
+	return p.close()
 }
 
 // SetRules puts a set of rules in force for a bus. Events that are routed from now on meet it; those that were routed
-// before keep the rules they met. ruleset is the revision of the set.
+// before keep the rules they met. ruleset is the revision of the set. A disabled rule matches nothing, and what is pending
+// for it goes on; a rule that is not in the set is a deleted one, whose pending deliveries end as cancelled.
 func (b *Bridge) SetRules(bus string, ruleset uint64, rs []*rules.Rule) error {
 	p, err := b.path(bus)
 	if err != nil {
@@ -248,13 +262,25 @@ func (b *Bridge) SetRules(bus string, ruleset uint64, rs []*rules.Rule) error {
 
 // SetTarget makes or changes the lane of a target.
 func (b *Bridge) SetTarget(def *targets.Definition, t targets.Target) error {
+	return b.setTarget(def, t)
+}
+
+// HoldTarget makes a lane for a target that exists and cannot be used at the moment, if it has none: deliveries to it are
+// parked, and made once SetTarget was called. Without it they would end as cancelled, as those to a deleted target.
+func (b *Bridge) HoldTarget(name string) error {
+	return b.setTarget(&targets.Definition{Name: name}, nil)
+}
+
+func (b *Bridge) setTarget(def *targets.Definition, t targets.Target) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return fault.New(fault.Unavailable, "the bridge is stopping")
 	}
 	if l, ok := b.lanes[def.Name]; ok {
-		l.configure(def, t)
+		if t != nil {
+			l.configure(def, t)
+		}
 		return nil
 	}
 	l := newLane(b, def, t)
@@ -279,6 +305,7 @@ func (b *Bridge) RemoveTarget(name string) {
 	for _, t := range l.close(true) {
 		t.path.rec.cancel(t, reasonTargetDeleted)
 	}
+	b.parkIn(l, func(*task) bool { return true }, reasonTargetDeleted) // the floor does not wait for what is under way
 	for _, p := range b.allPaths() {
 		p.cancelParked(func(r journal.Route) bool { return r.Target == name }, reasonTargetDeleted)
 	}
@@ -302,6 +329,8 @@ func (b *Bridge) Checks() []Check {
 		c := Check{Name: "routing/" + p.name, OK: true}
 		if err := p.rec.state(); err != nil {
 			c.OK, c.Detail = false, "outcomes cannot be written, routing waits: "+err.Error()
+		} else if err := p.problem.Load(); err != nil {
+			c.OK, c.Detail = false, "routing waits: "+(*err).Error()
 		} else if p.rules.Load() == nil {
 			c.OK, c.Detail = false, "no rules loaded yet"
 		}

@@ -35,7 +35,9 @@ type fixture struct {
 	journal *journal.Journal
 	*bridge.Bridge
 
+	logOpts eventlog.Options // Durability and Sync, if not OS
 	opts    bridge.Options
+	held    string // a target that cannot be used
 	targets map[string]*recipient
 	rules   []*rules.Rule
 	rev     uint64
@@ -54,7 +56,12 @@ func (f *fixture) start() *fixture {
 		logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
 	var err error
-	if f.log, err = eventlog.Open(ctx, eventlog.Options{Dir: f.dir, Durability: eventlog.OS, Logger: logger}); err != nil {
+	lo := f.logOpts
+	lo.Dir, lo.Logger = f.dir, logger
+	if lo.Durability == "" {
+		lo.Durability = eventlog.OS
+	}
+	if f.log, err = eventlog.Open(ctx, lo); err != nil {
 		f.t.Fatal(err)
 	}
 	if f.journal, err = journal.Open(journal.Options{Dir: f.views(), Logger: logger}); err != nil {
@@ -67,6 +74,9 @@ func (f *fixture) start() *fixture {
 	}
 	for _, r := range f.targets {
 		f.must(f.SetTarget(r.def, r))
+	}
+	if f.held != "" {
+		f.must(f.HoldTarget(f.held))
 	}
 	doc, err := bridge.ParseBus([]byte(`{"kind":"Bus","name":"default"}`))
 	f.must(err)
@@ -566,6 +576,15 @@ func TestSearchFiltersAndPages(t *testing.T) {
 	f.rule("all", "reading", "ops")
 	f.send("reading", "r1", "r2", "r3", "r4", "r5")
 	f.send("other", "o1", "o2")
+	for i := range 6 {
+		rec := &event.Record{Event: event.Event{ID: fmt.Sprint("s", i), Source: "/box", Type: "box", Subject: fmt.Sprint("box/", i%2)}}
+		_, err := f.Ingest(context.Background(), "default", []*event.Record{rec})
+		f.must(err)
+		if page, err := f.Search(context.Background(), "default", bridge.SearchQuery{Subject: rec.Event.Subject, Limit: 1}); err != nil ||
+			len(page.Items) != 1 || page.Items[0].Event.ID != rec.Event.ID {
+			t.Errorf("by subject, right after it was accepted: %+v, %v", page, err)
+		}
+	}
 	f.balanced()
 	ids := func(q bridge.SearchQuery) (out []string) {
 		for {
@@ -584,14 +603,18 @@ func TestSearchFiltersAndPages(t *testing.T) {
 		q    bridge.SearchQuery
 		want string
 	}{
-		{"all", bridge.SearchQuery{}, "[o2 o1 r5 r4 r3 r2 r1]"},
-		{"pages", bridge.SearchQuery{Limit: 2}, "[o2 o1 r5 r4 r3 r2 r1]"},
+		{"all", bridge.SearchQuery{}, "[s5 s4 s3 s2 s1 s0 o2 o1 r5 r4 r3 r2 r1]"},
+		{"pages", bridge.SearchQuery{Limit: 2}, "[s5 s4 s3 s2 s1 s0 o2 o1 r5 r4 r3 r2 r1]"},
+		{"subject", bridge.SearchQuery{Subject: "box/1"}, "[s5 s3 s1]"},
+		{"subject, paged", bridge.SearchQuery{Subject: "box/0", Limit: 1}, "[s4 s2 s0]"},
+		{"subject and type", bridge.SearchQuery{Subject: "box/0", Type: "other"}, "[]"},
+		{"no subject", bridge.SearchQuery{Subject: "box/9"}, "[]"},
 		{"type", bridge.SearchQuery{Type: "other"}, "[o2 o1]"},
 		{"source", bridge.SearchQuery{Source: "/test", Type: "other"}, "[o2 o1]"},
 		{"no source", bridge.SearchQuery{Source: "/no"}, "[]"},
 		{"dead", bridge.SearchQuery{Status: bridge.StateDead}, "[r3]"},
 		{"delivered, paged", bridge.SearchQuery{Status: bridge.StateDelivered, Limit: 1}, "[r5 r4 r2 r1]"},
-		{"unmatched", bridge.SearchQuery{Status: bridge.StateUnmatched}, "[o2 o1]"},
+		{"unmatched", bridge.SearchQuery{Status: bridge.StateUnmatched, Type: "other"}, "[o2 o1]"},
 		{"past", bridge.SearchQuery{To: time.Now().Add(-time.Hour)}, "[]"},
 		{"now", bridge.SearchQuery{From: time.Now().Add(-time.Hour), Type: "other"}, "[o2 o1]"},
 	} {

@@ -3,16 +3,20 @@
 package bridge
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/journal"
 	"github.com/rialto-bridge/rialto/targets"
 )
@@ -41,9 +45,9 @@ type deadStory struct {
 // maxResponse is how much of the far side's answer a dead letter keeps.
 const maxResponse = 1024
 
-// bury writes a dead letter and returns its place in DEAD once it is committed.
+// bury writes a dead letter and returns its place in DEAD once it is committed. It blocks while DEAD cannot be written.
 func (b *Bridge) bury(p *path, t *task, o journal.Outcome, res targets.Result, end string) (uint64, error) {
-	entry, err := p.log.Get(b.hard, t.seq)
+	entry, err := p.log.Get(p.hard, t.seq)
 	if err != nil {
 		return 0, err
 	}
@@ -51,25 +55,49 @@ func (b *Bridge) bury(p *path, t *task, o journal.Outcome, res targets.Result, e
 	if first.IsZero() {
 		first = o.At
 	}
-	story, err := json.Marshal(deadStory{Bus: p.name, Seq: t.seq, Rule: t.route.Rule, Revision: t.route.Revision,
-		Target: t.route.Target, Reason: o.Reason, End: end, Detail: o.Detail, Status: o.Status,
-		Response: cutText(res.Head, maxResponse), Attempts: o.Attempt, First: first, Last: o.At})
+	story := deadStory{Bus: p.name, Seq: t.seq, Rule: t.route.Rule, Revision: t.route.Revision,
+		Target: t.route.Target, Reason: o.Reason, End: end, Detail: cutText(o.Detail, maxResponse), Status: o.Status,
+		Response: cutText(res.Head, maxResponse), Attempts: o.Attempt, First: first, Last: o.At}
+	seq, err := b.writeDead(p, story, entry.Record)
+	if fault.KindOf(err) == fault.TooLarge { // attributes near the log's limit leave little room beside them
+		story.Detail, story.Response = "", ""
+		seq, err = b.writeDead(p, story, entry.Record)
+	}
+	if fault.KindOf(err) == fault.TooLarge {
+		rec := *entry.Record
+		rec.Event.Extensions = nil
+		seq, err = b.writeDead(p, story, &rec)
+	}
+	if err == nil {
+		b.metrics.dead.WithLabelValues(o.Reason).Inc()
+	}
+	return seq, err
+}
+
+// writeDead appends to DEAD. While the log has no room it waits, as the recorder does.
+func (b *Bridge) writeDead(p *path, s deadStory, rec *event.Record) (uint64, error) {
+	story, err := json.Marshal(s)
 	if err != nil {
 		return 0, err
 	}
-	header := event.AppendNATS(nil, entry.Record)
+	header := event.AppendNATS(nil, rec)
 	header = append(header[:len(header)-2], deadHeader+": "...)
 	header = append(append(header, story...), "\r\n\r\n"...)
-	done := make(chan eventlog.Result, 1)
-	msg := eventlog.Message{Subject: "dead." + p.name + "." + t.route.Target, Header: header, Data: entry.Record.Event.Data}
-	if err := b.dead.Append(b.hard, msg, func(r eventlog.Result) { done <- r }); err != nil {
-		return 0, err
+	msg := eventlog.Message{Subject: "dead." + p.name + "." + s.Target, Header: header, Data: rec.Event.Data}
+	for backoff := 10 * time.Millisecond; ; backoff = min(2*backoff, time.Second) {
+		done := make(chan eventlog.Result, 1)
+		r := eventlog.Result{Err: b.dead.Append(p.hard, msg, func(r eventlog.Result) { done <- r })}
+		if r.Err == nil {
+			select {
+			case r = <-done:
+			case <-p.hard.Done(): // the attempt is repeated by the next start
+				return 0, context.Cause(p.hard)
+			}
+		}
+		if k := fault.KindOf(r.Err); k != fault.Full && k != fault.Unavailable || !pause(p.hard, backoff) {
+			return r.Seq, r.Err
+		}
 	}
-	r := <-done
-	if r.Err == nil {
-		b.metrics.dead.WithLabelValues(o.Reason).Inc()
-	}
-	return r.Seq, r.Err
 }
 
 // DeadQuery selects dead letters; empty fields select all.
@@ -169,27 +197,12 @@ func readDead(ref journal.DeadRef, raw eventlog.Raw) (DeadLetter, error) {
 
 // headerValue returns the value of a header of a NATS header block.
 func headerValue(block []byte, name string) []byte {
-	for len(block) > 0 {
-		line := block
-		if i := indexCRLF(block); i >= 0 {
-			line, block = block[:i], block[i+2:]
-		} else {
-			block = nil
-		}
-		if len(line) > len(name)+1 && string(line[:len(name)]) == name && line[len(name)] == ':' {
-			return line[len(name)+1:]
+	for line := range bytes.SplitSeq(block, []byte("\r\n")) {
+		if v, ok := bytes.CutPrefix(line, []byte(name+":")); ok {
+			return v
 		}
 	}
 	return nil
-}
-
-func indexCRLF(b []byte) int {
-	for i := 0; i+1 < len(b); i++ {
-		if b[i] == '\r' && b[i+1] == '\n' {
-			return i
-		}
-	}
-	return -1
 }
 
 // deliveryID is the stable id of a delivery: the same on every attempt, and after a crash.
@@ -207,11 +220,17 @@ func deliveryID(bus string, ev *event.Event, r journal.Route) string {
 	return string(out[:])
 }
 
-// detailOf is what a person reads about a failed attempt.
+// detailOf is what a person reads about a failed attempt: one line.
 func detailOf(err error) string {
 	var te *targets.Error
 	if errors.As(err, &te) && te.Err != nil {
-		return te.Err.Error()
+		err = te.Err
 	}
-	return err.Error()
+	line := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(err.Error(), "\uFFFD"))
+	return strings.Join(strings.Fields(line), " ")
 }

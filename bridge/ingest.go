@@ -5,6 +5,7 @@ package bridge
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
@@ -31,16 +32,26 @@ func (b *Bridge) Publish(ctx context.Context, bus string, rec *event.Record, don
 	err = p.log.Append(ctx, rec, func(r Receipt) {
 		switch {
 		case r.Err != nil:
+			r.Err = unavailable(r.Err)
 			b.metrics.refused.WithLabelValues(bus, fault.KindOf(r.Err).String()).Inc()
 		case r.Duplicate:
-			b.metrics.duplicates.WithLabelValues(bus).Inc()
+			p.counters.duplicates.Inc()
 		default:
-			b.metrics.accepted.WithLabelValues(bus).Inc()
+			p.counters.accepted.Inc()
 		}
 		done(r)
 	})
 	if err != nil {
+		err = unavailable(err)
 		b.metrics.refused.WithLabelValues(bus, fault.KindOf(err).String()).Inc()
+	}
+	return err
+}
+
+// unavailable makes a fault of the errors of the log that are none: it was closed, or the caller gave up waiting for room.
+func unavailable(err error) error {
+	if errors.Is(err, eventlog.ErrClosed) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return &fault.Error{Kind: fault.Unavailable, Message: "the log does not take events now", RetryAfter: time.Second, Err: err}
 	}
 	return err
 }

@@ -5,6 +5,8 @@ package bridge
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,6 +83,9 @@ func (l *lane) configure(def *targets.Definition, t targets.Target) {
 	l.start()
 }
 
+// idle reports whether the lane may make no attempt. Called with mu held.
+func (l *lane) idle() bool { return l.closed || l.target == nil }
+
 // offer hands a live delivery to the lane of its target. It does not block on the target; it may wait for room in the
 // recorder when the delivery has to be parked.
 func (b *Bridge) offer(t *task) {
@@ -118,7 +123,7 @@ func (b *Bridge) offer(t *task) {
 
 // start makes workers as long as there is work for one more. Called with mu held.
 func (l *lane) start() {
-	if l.closed {
+	if l.idle() {
 		return
 	}
 	now := l.b.o.Now()
@@ -166,16 +171,17 @@ func (l *lane) work() {
 			return
 		}
 		t.path.attempt(t, target, policy)
+		t.path.underWay.Done()
 	}
 }
 
-// next takes the next delivery, or ends the worker.
+// next takes the next delivery, or ends the worker. A delivery counts as under way on its path from then on.
 func (l *lane) next() (*task, targets.Target, targets.DeliveryPolicy) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for {
 		now := l.b.o.Now()
-		if l.closed || l.workers > l.def.Delivery.Concurrency || now.Before(l.rest) {
+		if l.idle() || l.workers > l.def.Delivery.Concurrency || now.Before(l.rest) {
 			break
 		}
 		due := len(l.ready) > 0 || !l.nextDue.IsZero() && !now.Before(l.nextDue)
@@ -183,6 +189,7 @@ func (l *lane) next() (*task, targets.Target, targets.DeliveryPolicy) {
 			if len(l.ready) > 0 {
 				t := l.ready[0]
 				l.ready = l.ready[1:]
+				t.path.underWay.Add(1)
 				return t, l.target, l.def.Delivery
 			}
 			if !l.loading {
@@ -199,12 +206,13 @@ func (l *lane) next() (*task, targets.Target, targets.DeliveryPolicy) {
 					l.live = nil // an idle lane keeps little
 				}
 			}
+			t.path.underWay.Add(1)
 			return t, l.target, l.def.Delivery
 		}
 		break
 	}
 	l.workers--
-	if !l.closed {
+	if !l.idle() {
 		if now := l.b.o.Now(); now.Before(l.rest) {
 			l.wakeAt(l.rest)
 		} else if !l.nextDue.IsZero() && now.Before(l.nextDue) {
@@ -214,26 +222,33 @@ func (l *lane) next() (*task, targets.Target, targets.DeliveryPolicy) {
 	return nil, nil, targets.DeliveryPolicy{}
 }
 
-// load takes due deliveries from the views. Called with mu held, which it gives up meanwhile.
+// load takes due deliveries from the views. Called with mu held, which it gives up meanwhile: what is parked then may
+// not be among those read, so its due time is kept.
 func (l *lane) load() {
-	l.loading = true
+	l.loading, l.nextDue = true, time.Time{}
 	l.mu.Unlock()
 	found, next, err := l.readDue()
 	l.mu.Lock()
 	l.loading = false
 	if err != nil {
 		l.b.log.Error("parked deliveries cannot be read, trying again", "targetId", l.name, "err", err)
-		l.nextDue = l.b.o.Now().Add(time.Second)
-		return
+		next = l.b.o.Now().Add(time.Second)
 	}
-	l.nextDue = next
+	l.parkedUntil(next)
 	for _, t := range found {
-		if _, ok := l.busy[t.id()]; !ok {
+		if _, ok := l.busy[t.id()]; !ok && t.path.ctx.Err() == nil {
 			l.busy[t.id()] = t
 			l.ready = append(l.ready, t)
 		}
 	}
 	l.start()
+}
+
+// parkedUntil notes that something is parked until due; zero = nothing is. Called with mu held.
+func (l *lane) parkedUntil(due time.Time) {
+	if !due.IsZero() && (l.nextDue.IsZero() || due.Before(l.nextDue)) {
+		l.nextDue = due
+	}
 }
 
 // readDue reads what is due and when the next after that is. Deliveries that are busy are passed over, before the views
@@ -250,8 +265,8 @@ func (l *lane) readDue() (found []*task, next time.Time, err error) {
 			return journal.Stop, nil
 		}
 		p, perr := l.b.path(k.Bus)
-		if perr != nil {
-			return journal.Skip, nil // the bus is not open; its deliveries wait
+		if perr != nil || p.rec.hasEnded() {
+			return journal.Skip, nil // the bus is not open, or stands still; its deliveries wait
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -282,24 +297,40 @@ func (l *lane) loadNextDue() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !at.IsZero() && (l.nextDue.IsZero() || at.Before(l.nextDue)) {
-		l.nextDue = at
-	}
+	l.parkedUntil(at)
 	l.start()
 }
 
-// recorded is called when an outcome is committed and in the views.
+// recorded is called, by the recorder, when an outcome is committed and in the views.
 func (l *lane) recorded(t *task, o journal.Outcome) {
+	l.mu.Lock()
+	delete(l.busy, t.id())
+	removed := l.removed
+	if o.State == journal.Parked && !removed {
+		l.parkedUntil(o.Due)
+		l.start()
+	}
+	l.mu.Unlock()
+	if o.State == journal.Parked && removed { // its target was deleted while it was on its way to where nobody looks any more
+		t.path.rec.record(t, journal.Outcome{State: journal.Cancelled, At: l.b.o.Now(), Reason: reasonTargetDeleted}, t.path.rec.addNow)
+	}
+}
+
+// release lets go of a delivery that ends without an outcome: its path has ended, and the next start takes it up.
+func (l *lane) release(t *task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.busy, t.id())
-	if o.State != journal.Parked {
-		return
-	}
-	if l.nextDue.IsZero() || o.Due.Before(l.nextDue) {
-		l.nextDue = o.Due
-	}
-	l.start()
+}
+
+// drop takes out everything of a path that has ended.
+func (l *lane) drop(p *path) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := func(t *task) bool { return t.path == p }
+	l.live, l.head = slices.DeleteFunc(slices.Clone(l.live[l.head:]), of), 0
+	l.ready = slices.DeleteFunc(slices.Clone(l.ready), of)
+	maps.DeleteFunc(l.busy, func(_ taskID, t *task) bool { return of(t) })
 }
 
 // restUntil keeps the lane from the target until at, at the target's own wish.
@@ -311,18 +342,21 @@ func (l *lane) restUntil(at time.Time) {
 	}
 }
 
-// overdue takes out of the queue, and returns, the live deliveries for which old is true, from the oldest on; under way
-// are those that cannot be taken out because an attempt is being made.
+// overdue takes out of the queue, and returns, the live deliveries for which old is true; under way are those that cannot
+// be taken out because an attempt is being made.
 func (l *lane) overdue(old func(*task) bool) (queued, underWay []*task, timeout time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.head < len(l.live) && old(l.live[l.head]) {
-		queued = append(queued, l.live[l.head])
-		l.live[l.head] = nil
-		l.head++
-	}
-	if l.head == len(l.live) {
-		l.live, l.head = nil, 0
+	if live := l.live[l.head:]; slices.ContainsFunc(live, old) {
+		var keep []*task
+		for _, t := range live {
+			if old(t) {
+				queued = append(queued, t)
+			} else {
+				keep = append(keep, t)
+			}
+		}
+		l.live, l.head = keep, 0
 	}
 	if l.workers > 0 {
 		waiting := make(map[*task]bool, len(queued)+len(l.live)-l.head)
@@ -383,15 +417,19 @@ func (b *Bridge) parkBelow(p *path, seq uint64) {
 
 func (b *Bridge) park(old func(*task) bool, reason string) {
 	for _, l := range b.allLanes() {
-		queued, underWay, timeout := l.overdue(old)
-		now := b.o.Now()
-		for _, t := range queued {
-			t.path.rec.outcome(t, journal.Outcome{State: journal.Parked, At: now, Due: now, Reason: reason})
-		}
-		for _, t := range underWay {
-			// Due only matters after a crash: until the attempt ends the lane knows that it is being made.
-			t.path.rec.overtake(t, journal.Outcome{State: journal.Parked, At: now, Due: now.Add(timeout), Reason: reasonUnderWay})
-		}
+		b.parkIn(l, old, reason)
+	}
+}
+
+func (b *Bridge) parkIn(l *lane, old func(*task) bool, reason string) {
+	queued, underWay, timeout := l.overdue(old)
+	now := b.o.Now()
+	for _, t := range queued {
+		t.path.rec.outcome(t, journal.Outcome{State: journal.Parked, At: now, Due: now, Reason: reason})
+	}
+	for _, t := range underWay {
+		// Due only matters after a crash: until the attempt ends the lane knows that it is being made.
+		t.path.rec.overtake(t, journal.Outcome{State: journal.Parked, At: now, Due: now.Add(timeout), Reason: reasonUnderWay})
 	}
 }
 
@@ -407,6 +445,10 @@ const (
 
 // attempt makes one attempt for a delivery and records what came of it.
 func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPolicy) {
+	if p.hard.Err() != nil || p.rec.hasEnded() { // what came of it could not be written down
+		t.lane.release(t)
+		return
+	}
 	rule, err := p.ruleOf(t)
 	if err != nil {
 		p.b.log.Error("delivery cannot be rendered", "bus", p.name, "ruleId", t.route.Rule, "targetId", t.route.Target, "err", err)
@@ -417,13 +459,14 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 		p.rec.cancel(t, reasonRuleDeleted)
 		return
 	}
-	entry, err := p.log.Get(p.b.hard, t.seq)
+	entry, err := p.log.Get(p.hard, t.seq)
 	switch {
 	case isGone(err), err == nil && journal.CheckOf(entry.Record.Event.Key()) != t.check:
 		p.rec.cancel(t, reasonEventGone)
 		return
 	case err != nil:
-		if p.b.hard.Err() != nil {
+		if p.hard.Err() != nil {
+			t.lane.release(t)
 			return
 		}
 		p.b.log.Error("event cannot be read", "bus", p.name, "position", t.seq, "err", err)
@@ -443,7 +486,7 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 	if t.firstAt.IsZero() {
 		t.firstAt = began
 	}
-	ctx, cancel := context.WithTimeout(p.b.hard, policy.Timeout)
+	ctx, cancel := context.WithTimeout(p.hard, policy.Timeout)
 	res, err := deliver(ctx, target, targets.Delivery{ID: deliveryID(p.name, &entry.Record.Event, t.route), Event: ev,
 		Bus: p.name, Rule: t.route.Rule, Target: t.route.Target, Attempt: t.attempts + 1, Position: p.position(t.seq)})
 	cancel()
@@ -485,8 +528,9 @@ func transformFor(r *rules.Rule, target string) *rules.Transform {
 
 // retry records a failed attempt: it is parked until the next, or ends as a dead letter.
 func (p *path) retry(t *task, policy targets.DeliveryPolicy, res targets.Result, took time.Duration, began time.Time, err error) {
-	if p.b.hard.Err() != nil {
-		return // cut off by our own stop: it is owed as before, and this was no attempt
+	if p.hard.Err() != nil { // cut off by our own stop: it is owed as before, and this was no attempt
+		t.lane.release(t)
+		return
 	}
 	if t.lane.isRemoved() {
 		p.rec.cancel(t, reasonTargetDeleted)
@@ -498,6 +542,9 @@ func (p *path) retry(t *task, policy targets.DeliveryPolicy, res targets.Result,
 		first = began
 	}
 	now := p.b.o.Now()
+	if targets.ReasonOf(err) == targets.ReasonInterrupted { // but not by us: an attempt like any other
+		err = &targets.Error{Reason: targets.ReasonInternal, Err: err}
+	}
 	d := targets.Next(policy.Retry, n, err, first, now, p.b.o.Rand)
 	if d.Rest > 0 {
 		t.lane.restUntil(now.Add(d.Rest))
@@ -507,12 +554,16 @@ func (p *path) retry(t *task, policy targets.DeliveryPolicy, res targets.Result,
 	if d.Dead() {
 		seq, derr := p.b.bury(p, t, o, res, string(d.End))
 		if derr != nil {
-			if p.b.hard.Err() != nil {
+			if p.hard.Err() != nil {
+				t.lane.release(t)
 				return
 			}
-			// No dead letter, no end: it stays parked and is buried later.
-			p.b.log.Error("dead letter cannot be written, trying again", "bus", p.name, "targetId", t.route.Target, "err", derr)
-			o.Due = now.Add(deadRetry)
+			p.b.log.Error("dead letter cannot be written", "bus", p.name, "position", t.seq, "targetId", t.route.Target, "err", derr)
+			if n >= policy.Retry.MaxAttempts+deadTries { // what cannot be read will not be read, and would be kept for ever
+				p.rec.cancel(t, reasonEventGone)
+				return
+			}
+			o.Due = now.Add(deadRetry) // no dead letter, no end: it stays parked and is buried later
 		} else {
 			o.State, o.DeadSeq = journal.Dead, seq
 		}
@@ -520,5 +571,8 @@ func (p *path) retry(t *task, policy targets.DeliveryPolicy, res targets.Result,
 	p.rec.outcome(t, o)
 }
 
-// deadRetry is how long a delivery waits whose dead letter could not be written.
-const deadRetry = 30 * time.Second
+// deadRetry is how long a delivery waits whose dead letter could not be written, and deadTries how often.
+const (
+	deadRetry = 30 * time.Second
+	deadTries = 20
+)

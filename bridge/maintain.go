@@ -18,6 +18,8 @@ const (
 	maintainEvery = 30 * time.Second
 	// deadKept is how long dead letters are kept.
 	deadKept = 14 * 24 * time.Hour
+	// accountKept is how long the account of an hour is kept at least.
+	accountKept = 31 * 24 * time.Hour
 )
 
 // maintain is the goroutine that checks the account and trims what retention no longer promises.
@@ -62,8 +64,8 @@ func (b *Bridge) checkLedger(p *path) {
 	}
 }
 
-// trim applies the retention of a bus. Nothing at or above the floor, and nothing a pending delivery needs, is removed.
-// What JOURNEY still has to know is written to it again before its old part goes.
+// trim applies the retention of a bus. Nothing at or above the floor, and nothing a pending delivery needs, is removed,
+// and nothing that the views would ask for after a crash.
 func (p *path) trim(ctx context.Context) error {
 	j := p.b.o.Journal
 	doc := p.doc.Load()
@@ -80,6 +82,9 @@ func (p *path) trim(ctx context.Context) error {
 	if needed > 0 {
 		protect = min(protect, needed)
 	}
+	if err := j.Flush(); err != nil {
+		return err
+	}
 	maxBytes := doc.MaxBytes
 	if maxBytes == 0 {
 		maxBytes = p.b.share()
@@ -91,11 +96,28 @@ func (p *path) trim(ctx context.Context) error {
 	}
 	if gone := p.log.First() - first; gone > 0 {
 		p.b.metrics.trimmed.WithLabelValues(p.name).Add(float64(gone))
-		if err := j.Trim(p.name, p.log.First()); err != nil {
+		if err := p.trimViews(ctx); err != nil {
 			return fmt.Errorf("trim views: %w", err)
 		}
 	}
 	return p.trimJourney(ctx)
+}
+
+// trimViews forgets what the views know of events that are gone.
+func (p *path) trimViews(ctx context.Context) error {
+	j := p.b.o.Journal
+	if err := j.Trim(p.name, p.log.First(), p.journey.First()); err != nil {
+		return err
+	}
+	oldest, _, err := p.log.Read(ctx, p.log.First(), 1, nil)
+	if err != nil || len(oldest) == 0 {
+		return err
+	}
+	kept := p.b.o.Now().Add(-accountKept)
+	if t := oldest[0].Record.Received.Add(-24 * time.Hour); t.Before(kept) { // the clock may have been set
+		kept = t
+	}
+	return j.ForgetHours(p.name, journal.HourOf(kept))
 }
 
 // share is how much of the store a bus may fill that does not say: half of it, by all buses together.
@@ -104,48 +126,43 @@ func (b *Bridge) share() int64 {
 	return max((d.Used+d.Free-d.Reserve)/2/int64(max(len(b.allPaths()), 1)), minMaxBytes)
 }
 
-// trimJourney removes the part of JOURNEY that speaks of events which are gone.
+// trimJourney removes the part of JOURNEY that speaks of events which are gone. What is pending is not among them, and
+// what JOURNEY says of an event comes after its routing; so only the rules have to be written again.
 func (p *path) trimJourney(ctx context.Context) error {
-	j := p.b.o.Journal
-	r, ok, err := j.RoutingOf(p.name, p.log.First())
+	r, ok, err := p.b.o.Journal.RoutingOf(p.name, p.log.First())
 	if err != nil || !ok || r.Record <= p.journey.First() {
 		return err
 	}
-	cutoff := r.Record
-	var again []journal.Pending
-	err = j.EachPending(p.name, func(d journal.Pending) (bool, error) {
-		if d.Record < cutoff {
-			again = append(again, d)
+	if r.Record > p.marksAt {
+		from := p.journey.Committed() + 1
+		if err := p.repeatMarks(ctx, p.log.First()); err != nil {
+			return fmt.Errorf("repeat rules: %w", err)
 		}
-		return true, nil
-	})
-	if err != nil {
-		return err
+		p.marksAt = from
 	}
-	for _, d := range again {
-		p.rec.add(func(e *journal.Encoder) { e.Pending(d) }, nil)
-	}
-	if err := p.repeatMark(ctx, p.log.First()); err != nil {
-		return err
-	}
-	if err := p.rec.sync(ctx); err != nil {
-		return err
-	}
-	_, err = p.journey.Trim(ctx, eventlog.TrimPolicy{MaxAge: time.Nanosecond, Protect: cutoff, Now: p.b.o.Now()})
+	_, err = p.journey.Trim(ctx, eventlog.TrimPolicy{MaxAge: time.Nanosecond, Protect: r.Record, Now: p.b.o.Now()})
 	if err != nil {
 		return fmt.Errorf("trim outcomes: %w", err)
 	}
 	return nil
 }
 
-// repeatMark writes again the rules that are still needed to explain or render events from seq on.
-func (p *path) repeatMark(ctx context.Context, seq uint64) error {
+// repeatMarks writes again the rules that events from seq on have met, and waits for it. Those that no event has met yet
+// were written after all that is trimmed; to write them again could undo newer ones.
+func (p *path) repeatMarks(ctx context.Context, seq uint64) error {
+	routed, err := p.b.o.Journal.RoutedTo(p.name)
+	if err != nil {
+		return err
+	}
 	marks, err := p.b.o.Journal.Marks(p.name, seq)
 	if err != nil {
 		return err
 	}
 	written := make(map[journal.RuleRef]bool)
 	for _, m := range marks {
+		if m.First > routed {
+			break
+		}
 		for _, ref := range m.Rules {
 			if written[ref] {
 				continue
@@ -163,7 +180,7 @@ func (p *path) repeatMark(ctx context.Context, seq uint64) error {
 		}
 		p.rec.add(func(e *journal.Encoder) { e.Mark(m) }, nil)
 	}
-	return ctx.Err()
+	return p.rec.sync(ctx)
 }
 
 func (b *Bridge) trimDead() error {

@@ -56,12 +56,20 @@ func newMetrics(reg prometheus.Registerer, b *Bridge) *metrics {
 	return m
 }
 
-func (m *metrics) routed(bus string, deliveries int) {
-	matched := "true"
+// busCounters are the counters of one bus, looked up once.
+type busCounters struct{ accepted, duplicates, matched, unmatched prometheus.Counter }
+
+func (m *metrics) bus(name string) busCounters {
+	return busCounters{accepted: m.accepted.WithLabelValues(name), duplicates: m.duplicates.WithLabelValues(name),
+		matched: m.events.WithLabelValues(name, "true"), unmatched: m.events.WithLabelValues(name, "false")}
+}
+
+func (c busCounters) routed(deliveries int) {
 	if deliveries == 0 {
-		matched = "false"
+		c.unmatched.Inc()
+	} else {
+		c.matched.Inc()
 	}
-	m.events.WithLabelValues(bus, matched).Inc()
 }
 
 func (m *metrics) outcome(t *task, o journal.Outcome) {

@@ -16,22 +16,29 @@ import (
 
 // path is the way of the events of one bus: its log, its router, its records.
 type path struct {
-	b       *Bridge
-	name    string
-	log     *eventlog.Bus
-	journey *eventlog.Stream
-	rec     *recorder
-	track   *tracker
-	doc     atomic.Pointer[BusDoc]
-	rules   atomic.Pointer[ruleset] // nil until the first SetRules
-	first   chan struct{}           // closed by the first SetRules
-	once    sync.Once
+	b        *Bridge
+	name     string
+	log      *eventlog.Bus
+	journey  *eventlog.Stream
+	rec      *recorder
+	counters busCounters
+	track    *tracker
+	doc      atomic.Pointer[BusDoc]
+	rules    atomic.Pointer[ruleset] // nil until the first SetRules
+	first    chan struct{}           // closed by the first SetRules
+	once     sync.Once
 
-	difference atomic.Int64 // of the ledger, as last seen
+	difference atomic.Int64          // of the ledger, as last seen
+	problem    atomic.Pointer[error] // why the router waits; nil if it does not
+	marksAt    uint64                // the rules that JOURNEY must not forget stand at or behind this sequence of it; only trim looks
 
-	ctx          context.Context
-	cancel       context.CancelFunc
+	ctx    context.Context // ends when the path is to stop: router and indexer
+	cancel context.CancelFunc
+	// hard ends when a stop may wait no longer: attempts under way, and what cannot be written, are given up.
+	hard         context.Context
+	hardStop     context.CancelFunc
 	stopped      sync.WaitGroup // router, indexer
+	underWay     sync.WaitGroup // attempts
 	recorderDone chan struct{}
 }
 
@@ -53,30 +60,27 @@ func (b *Bridge) openPath(ctx context.Context, doc *BusDoc) (*path, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &path{b: b, name: doc.Name, log: log, journey: journey, first: make(chan struct{}), recorderDone: make(chan struct{})}
+	p := &path{b: b, counters: b.metrics.bus(doc.Name), name: doc.Name, log: log, journey: journey, first: make(chan struct{}), recorderDone: make(chan struct{})}
 	p.doc.Store(doc)
-	p.ctx, p.cancel = context.WithCancel(b.ctx)
 	if err := p.catchUp(ctx); err != nil {
-		p.cancel()
 		return nil, err
+	}
+	if err := p.settleDamage(ctx); err != nil {
+		return nil, fmt.Errorf("settle damage: %w", err)
 	}
 	floor, err := b.o.Journal.Floor(p.name)
 	if err != nil {
-		p.cancel()
 		return nil, err
 	}
+	p.ctx, p.cancel = context.WithCancel(b.ctx)
+	p.hard, p.hardStop = context.WithCancel(b.hard)
 	p.track = newTracker(floor)
-	p.rec = newRecorder(p, journey)
-	p.rec.floor = floor
+	p.rec = newRecorder(p, journey, floor)
 	b.records.Add(1)
 	go func() {
 		defer b.records.Done()
 		p.rec.run()
 	}()
-	if err := p.settleDamage(ctx); err != nil {
-		p.cancel()
-		return nil, fmt.Errorf("settle damage: %w", err)
-	}
 	return p, nil
 }
 
@@ -87,14 +91,44 @@ func (p *path) catchUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	indexed, err := j.Indexed(p.name)
+	if err != nil {
+		return err
+	}
+	if done > p.journey.Committed() { // damage took what the views hold; its places are not used again
+		p.b.log.Error("outcomes are gone: JOURNEY was damaged", "bus", p.name, "from", p.journey.Committed()+1, "to", done)
+		if err := p.journey.SkipTo(ctx, done); err != nil {
+			return err
+		}
+	}
+	if done+1 < p.journey.First() || indexed+1 < p.log.First() { // they ask for what was trimmed
+		if done > 0 || indexed > 0 {
+			p.b.log.Warn("views are too old and are rebuilt", "bus", p.name)
+		}
+		if err := j.Forget(p.name); err != nil {
+			return err
+		}
+		done = 0
+	}
 	from := max(done+1, p.journey.First())
 	if done == 0 {
 		if err := p.setBase(ctx, from); err != nil {
 			return err
 		}
 	}
+	return p.eachMessage(ctx, from, func(raw eventlog.Raw) error {
+		if raw.Gap() {
+			return nil
+		}
+		return j.Apply(p.name, raw.Seq, raw.Data)
+	})
+}
+
+// eachMessage calls fn for the messages of JOURNEY from a sequence on, the places of lost ones included.
+func (p *path) eachMessage(ctx context.Context, from uint64, fn func(eventlog.Raw) error) error {
 	var buf []eventlog.Raw
 	for from <= p.journey.Committed() {
+		var err error
 		buf, err = p.journey.Read(ctx, eventlog.ReadOptions{From: from, Max: 256}, buf[:0])
 		if err != nil {
 			return fmt.Errorf("read outcomes: %w", err)
@@ -104,10 +138,7 @@ func (p *path) catchUp(ctx context.Context) error {
 		}
 		for _, raw := range buf {
 			from = raw.Seq + 1
-			if len(raw.Data) == 0 { // the place of a lost message
-				continue
-			}
-			if err := j.Apply(p.name, raw.Seq, raw.Data); err != nil {
+			if err := fn(raw); err != nil {
 				return err
 			}
 		}
@@ -115,35 +146,32 @@ func (p *path) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// setBase finds where empty views begin to count: the first event that both the log and JOURNEY still know.
+// setBase finds where empty views begin to count: at the first event that both the log and JOURNEY still know, behind
+// the last place where damage took something from JOURNEY.
 func (p *path) setBase(ctx context.Context, from uint64) error {
-	base := p.log.First()
-	if from > 1 {
-		raws, err := p.journey.Read(ctx, eventlog.ReadOptions{From: from, Max: 1000}, nil)
-		if err != nil {
-			return fmt.Errorf("read outcomes: %w", err)
+	var first uint64 // event
+	err := p.eachMessage(ctx, from, func(raw eventlog.Raw) error {
+		if raw.Gap() {
+			first = 0
 		}
-		var first uint64
-		for _, raw := range raws {
-			if first != 0 || len(raw.Data) == 0 {
-				continue
-			}
-			if err := journal.Decode(raw.Data, journal.Visitor{Routed: func(r journal.Routed) error {
-				if first == 0 {
-					first = r.Seq
-				}
-				return nil
-			}}); err != nil {
-				return err
-			}
+		if raw.Gap() || first != 0 {
+			return nil
 		}
-		base = max(base, first)
+		return journal.Decode(raw.Data, journal.Visitor{Routed: func(r journal.Routed) error {
+			if first == 0 {
+				first = r.Seq
+			}
+			return nil
+		}})
+	})
+	if err != nil {
+		return err
 	}
-	return p.b.o.Journal.SetBase(p.name, base)
+	return p.b.o.Journal.SetBase(p.name, max(p.log.First(), first))
 }
 
-// settleDamage makes sure that no sequence is used twice: if JOURNEY or the views know of events behind the end of the
-// log, damage took them, and their places stay empty.
+// settleDamage makes sure that no sequence is used twice: if the views know of events behind the end of the log, damage
+// took them, and their places stay empty. The router passes over them and so closes the account.
 func (p *path) settleDamage(ctx context.Context) error {
 	j := p.b.o.Journal
 	routed, err := j.RoutedTo(p.name)
@@ -163,12 +191,8 @@ func (p *path) settleDamage(ctx context.Context) error {
 	}
 	for _, l := range lost {
 		p.b.log.Error("events are gone: the log was damaged", "bus", p.name, "from", l.From, "to", l.To)
-		p.rec.add(func(e *journal.Encoder) { e.Lost(journal.Lost{From: l.From, To: l.To}) }, nil)
 	}
-	if len(lost) == 0 {
-		return nil
-	}
-	return p.rec.sync(ctx)
+	return nil
 }
 
 // start begins routing and indexing. Called with the bridge's mu held, once.
@@ -184,8 +208,33 @@ func (p *path) start() {
 	}
 }
 
+// close ends a path that is no longer reachable: it lets the attempts under way finish for ten seconds, writes down what
+// happened, and leaves the rest owed.
+func (p *path) close() error {
+	p.cancel()
+	late := time.AfterFunc(removeWithin, p.hardStop)
+	defer late.Stop()
+	p.stopped.Wait()
+	for _, l := range p.b.allLanes() {
+		l.drop(p)
+	}
+	p.underWay.Wait()
+	err := p.rec.close()
+	p.hardStop()
+	return err
+}
+
+// removeWithin is how long the removal of a bus waits for attempts under way.
+const removeWithin = 10 * time.Second
+
 func (p *path) setRules(revision uint64, rs []*rules.Rule) error {
-	index, err := rules.Compile(rs)
+	enabled := make([]*rules.Rule, 0, len(rs))
+	for _, r := range rs {
+		if !r.Disabled {
+			enabled = append(enabled, r)
+		}
+	}
+	index, err := rules.Compile(enabled)
 	if err != nil {
 		return err
 	}
@@ -225,8 +274,12 @@ func (p *path) index() {
 			return
 		}
 		entries, next, err := p.log.Read(p.ctx, from, 1024, buf[:0])
+		var gone []journal.Gone
 		if err == nil {
-			err = j.Index(p.name, entries, next)
+			gone, err = p.gone(p.ctx, from, entries, next)
+		}
+		if err == nil {
+			err = j.Index(p.name, entries, gone, next)
 		}
 		if err != nil {
 			if p.ctx.Err() != nil {
@@ -239,7 +292,49 @@ func (p *path) index() {
 			continue
 		}
 		buf, from = entries, next
+		// Lookups read what is not indexed yet from the log, so events may gather.
+		if len(entries) < 256 && !pause(p.ctx, gatherFor) {
+			return
+		}
 	}
+}
+
+// gone returns the events that were routed and stand no longer between from and next, where the entries are.
+func (p *path) gone(ctx context.Context, from uint64, entries []eventlog.Entry, next uint64) ([]journal.Gone, error) {
+	var out []journal.Gone
+	for _, e := range entries {
+		if err := p.goneIn(ctx, from, e.Seq-1, &out); err != nil {
+			return nil, err
+		}
+		from = e.Seq + 1
+	}
+	return out, p.goneIn(ctx, from, next-1, &out)
+}
+
+// goneIn adds the events from..to, all of them gaps, that JOURNEY knows.
+func (p *path) goneIn(ctx context.Context, from, to uint64, out *[]journal.Gone) error {
+	for from <= to {
+		r, _, err := p.b.o.Journal.RoutingOf(p.name, from)
+		if err != nil || r.Record == 0 || r.First > to {
+			return err
+		}
+		raw, err := p.journey.Get(ctx, r.Record)
+		if err != nil && !isGone(err) {
+			return fmt.Errorf("read outcomes: %w", err)
+		}
+		if err == nil {
+			if err := journal.Decode(raw.Data, journal.Visitor{Routed: func(x journal.Routed) error {
+				if x.Seq >= from && x.Seq <= to {
+					*out = append(*out, journal.Gone{Seq: x.Seq, Hour: x.Hour})
+				}
+				return nil
+			}}); err != nil {
+				return err
+			}
+		}
+		from = r.Last + 1
+	}
+	return nil
 }
 
 // pause waits and reports whether it did so to the end.

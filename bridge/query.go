@@ -5,6 +5,7 @@ package bridge
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,7 +24,7 @@ type Found struct {
 	Origin   *event.Origin    // non-nil if it was published over MQTT
 	State    string           // as Journey.State, with the deliveries taken together: see stateOf
 	Journey  *Journey         // nil in search results
-	Others   []event.Position // other stored events with the same id
+	Others   []event.Position // older stored events with the same id, some of them if there are many
 }
 
 // Journey is what happened to an event.
@@ -67,8 +68,11 @@ type Attempt struct {
 	Detail     string    `json:"detail,omitempty"`
 }
 
-// maxSameID bounds how many events with one id are looked at.
-const maxSameID = 32
+// maxOthers is how many other events with its id are named beside an event.
+const maxOthers = 31
+
+// maxSameID is how many events with one id are looked at: sources that count from 1 share their ids.
+const maxSameID = 10_000
 
 // maxVerdicts is how many rules a journey explains; those that matched come first.
 const maxVerdicts = 100
@@ -81,20 +85,19 @@ func (b *Bridge) Event(ctx context.Context, bus, id, source string) (*Found, err
 	if err != nil {
 		return nil, err
 	}
-	entries, err := p.byID(ctx, id)
-	if err != nil {
-		return nil, err
-	}
 	var found *Found
-	for i := range entries {
-		e := &entries[i]
+	err = p.byID(ctx, id, func(e eventlog.Entry) bool {
 		switch {
 		case source != "" && e.Record.Event.Source != source:
 		case found == nil:
-			found = p.found(*e)
+			found = p.found(e)
 		default:
 			found.Others = append(found.Others, p.position(e.Seq))
 		}
+		return found == nil || len(found.Others) < maxOthers
+	})
+	if err != nil {
+		return nil, err
 	}
 	if found == nil {
 		return nil, fault.New(fault.NotFound, "no event with this id on bus %q", bus)
@@ -115,22 +118,22 @@ func (p *path) found(e eventlog.Entry) *Found {
 	return &Found{Event: &e.Record.Event, Position: p.position(e.Seq), Received: e.Record.Received, Origin: e.Record.MQTT}
 }
 
-// byID returns the events with an id, newest first: those that are indexed, and those of the tail that are not yet.
-func (p *path) byID(ctx context.Context, id string) ([]eventlog.Entry, error) {
+// byID calls fn for the events with an id, newest first, until it returns false: those of the tail that are not indexed
+// yet, and those that are.
+func (p *path) byID(ctx context.Context, id string, fn func(eventlog.Entry) bool) error {
 	indexed, err := p.b.o.Journal.Indexed(p.name)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out []eventlog.Entry
-	var buf []eventlog.Entry
+	var tail, buf []eventlog.Entry
 	for from, end := indexed+1, p.log.Committed(); from <= end; {
 		entries, next, err := p.log.Read(ctx, from, 1024, buf[:0])
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, e := range entries {
 			if e.Record.Event.ID == id {
-				out = append([]eventlog.Entry{e}, out...)
+				tail = append(tail, e)
 			}
 		}
 		if next <= from {
@@ -138,26 +141,33 @@ func (p *path) byID(ctx context.Context, id string) ([]eventlog.Entry, error) {
 		}
 		buf, from = entries, next
 	}
-	seqs, err := p.b.o.Journal.ByID(p.name, id, maxSameID)
-	if err != nil {
-		return nil, err
+	for _, e := range slices.Backward(tail) {
+		if !fn(e) {
+			return nil
+		}
 	}
-	for _, seq := range seqs {
-		if seq > indexed {
-			continue // found above
-		}
-		e, err := p.log.Get(ctx, seq)
-		if isGone(err) {
-			continue
-		}
+	const page = 64
+	for looked, before := 0, indexed+1; looked < maxSameID; looked += page {
+		seqs, err := p.b.o.Journal.ByID(p.name, id, before, page)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if e.Record.Event.ID == id {
-			out = append(out, e)
+		for _, seq := range seqs {
+			e, err := p.log.Get(ctx, seq)
+			switch {
+			case isGone(err):
+			case err != nil:
+				return err
+			case e.Record.Event.ID == id && !fn(e):
+				return nil
+			}
+			before = seq
+		}
+		if len(seqs) < page {
+			break
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // isGone reports whether an event is no longer, or never was, at a position.
@@ -288,8 +298,11 @@ type SearchPage struct {
 	NextCursor string // "" on the last page
 }
 
-// searchBudget is how many messages one page looks at.
-const searchBudget = 20_000
+// searchBudget is how many messages one page looks at; to ask for the state of an event costs as much as stateCost.
+const (
+	searchBudget = 20_000
+	stateCost    = 20
+)
 
 // Search lists events, newest first.
 func (b *Bridge) Search(ctx context.Context, bus string, q SearchQuery) (SearchPage, error) {
@@ -311,47 +324,87 @@ func (b *Bridge) Search(ctx context.Context, bus string, q SearchQuery) (SearchP
 	default:
 		return page, fault.Invalidf("/status", "must be one of pending, unmatched, delivered, dead, cancelled")
 	}
-	lq := eventlog.Query{From: q.From, To: q.To, Type: q.Type, Source: q.Source, Subject: q.Subject, Limit: limit, Newest: true, Budget: searchBudget}
-	for budget := searchBudget; budget > 0 && len(page.Items) < limit; {
-		if before > 0 {
-			lq.ToSeq = before - 1
-			if lq.ToSeq == 0 {
-				break
-			}
-		}
-		lq.Budget = budget
-		res, err := p.log.Search(ctx, lq)
+	for budget := searchBudget; budget > 0; {
+		found, next, cost, err := p.candidates(ctx, q, before, limit, budget)
 		if err != nil {
 			return page, err
 		}
-		budget -= max(res.Scanned, 1)
-		for _, e := range res.Entries {
+		budget -= cost + stateCost*len(found)
+		for _, e := range found {
 			f := p.found(e)
 			j, err := p.b.o.Journal.Journey(ctx, p.name, p.journey, e.Seq)
 			if err != nil {
 				return page, err
 			}
-			f.State = summaryOf(j)
-			if q.Status == "" || f.State == q.Status {
-				page.Items = append(page.Items, *f)
+			if f.State = summaryOf(j); q.Status != "" && f.State != q.Status {
+				continue
 			}
-			before = e.Seq
-			if len(page.Items) == limit {
+			if page.Items = append(page.Items, *f); len(page.Items) == limit {
+				next = e.Seq
+				budget = 0
 				break
 			}
 		}
-		if len(page.Items) == limit {
-			break
-		}
-		if res.Next == 0 {
+		if before = next; before <= p.log.First() {
 			return page, nil
 		}
-		before = res.Next + 1
 	}
-	if before > p.log.First() {
-		page.NextCursor = strconv.FormatUint(before, 10)
-	}
+	page.NextCursor = strconv.FormatUint(before, 10)
 	return page, nil
+}
+
+// candidates returns events below before (0 = all) that q selects, its status aside, newest first; next is the before to
+// go on with, 1 or less if there are no more. cost is how many messages were looked at.
+func (p *path) candidates(ctx context.Context, q SearchQuery, before uint64, limit, budget int) (found []eventlog.Entry, next uint64, cost int, err error) {
+	lq := eventlog.Query{From: q.From, To: q.To, Type: q.Type, Source: q.Source, Subject: q.Subject, Limit: limit, Newest: true, Budget: budget}
+	if before > 0 {
+		if lq.ToSeq = before - 1; lq.ToSeq == 0 {
+			return nil, 0, 1, nil
+		}
+	}
+	if q.Subject != "" { // the views know where a subject is, but for the tail that they have not read
+		indexed, err := p.b.o.Journal.Indexed(p.name)
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		if before > 0 && before <= indexed+1 || p.log.Committed() <= indexed {
+			return p.withSubject(ctx, q, before, min(limit, budget))
+		}
+		lq.FromSeq = indexed + 1
+	}
+	res, err := p.log.Search(ctx, lq)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	if next = lq.FromSeq; res.Next > 0 {
+		next = res.Next + 1
+	}
+	return res.Entries, next, max(res.Scanned, 1), nil
+}
+
+// withSubject is candidates out of the views.
+func (p *path) withSubject(ctx context.Context, q SearchQuery, before uint64, limit int) (found []eventlog.Entry, next uint64, cost int, err error) {
+	seqs, err := p.b.o.Journal.BySubject(p.name, q.Subject, before, limit)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	for _, seq := range seqs {
+		e, err := p.log.Get(ctx, seq)
+		if isGone(err) {
+			continue
+		}
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		if r := e.Record; r.Event.Subject == q.Subject && (q.Type == "" || r.Event.Type == q.Type) &&
+			(q.Source == "" || r.Event.Source == q.Source) && within(r.Received, q.From, q.To) {
+			found = append(found, e)
+		}
+	}
+	if len(seqs) == limit {
+		next = seqs[len(seqs)-1]
+	}
+	return found, next, max(len(seqs), 1), nil
 }
 
 // summaryOf is stateOf for a journey without explanations.

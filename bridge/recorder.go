@@ -4,6 +4,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -18,60 +19,122 @@ import (
 // the stream, the views and their waiters in the order in which they were added.
 //
 // If JOURNEY cannot be written the recorder keeps the message and tries again; meanwhile it fills up and whoever adds
-// records waits: routing and delivery stop, intake goes on.
+// records waits: routing and delivery stop, intake goes on. If trying again cannot help, it ends, and its path with it.
 type recorder struct {
 	p      *path
 	stream *eventlog.Stream
 
 	mu      sync.Mutex // guards all below
-	room    *sync.Cond // there is room, or the recorder is closed
+	room    *sync.Cond // there is room, or the recorder has ended
 	enc     journal.Encoder
-	waiting []func() // run after what is in enc is committed and in the views
-	floor   uint64   // last floor written
-	err     error    // why the last attempt to write failed; nil when it works
+	waiting []func()  // run after what is in enc is committed and in the views
+	full    []message // before enc
+	bytes   int       // in full
+	floor   uint64    // last floor written
+	err     error     // why the last attempt to write failed; nil when it works
 	closed  bool
+	urgent  bool // somebody waits for what was added
 	ended   bool
 	wake    chan struct{}
 }
 
+// message is a message of JOURNEY and what waits for it.
+type message struct {
+	data    []byte
+	waiting []func()
+}
+
 const (
-	// recorderRoom is how many bytes of records may gather; a message is never much larger.
+	// recorderRoom is how many bytes of records may gather.
 	recorderRoom = 512 << 10
+	// messageSize is where a message ends: it is larger by less than its last record, which is a rule document of 256 KiB
+	// or much smaller.
+	messageSize = 256 << 10
+	// gatherFor is how long records gather at least between two messages, and pressing how many bytes do not wait: a message
+	// costs a sync of the disk, which intake wants too, and nobody but sync waits for one.
+	gatherFor = 5 * time.Millisecond
+	pressing  = 64 << 10
 	// floorEvery is how long a floor may go unwritten when nothing else is.
 	floorEvery = time.Second
+	// stopGrace is how long a message may take when a stop may wait no longer.
+	stopGrace = time.Second
 )
 
-func newRecorder(p *path, stream *eventlog.Stream) *recorder {
-	r := &recorder{p: p, stream: stream, wake: make(chan struct{}, 1)}
+var errEnded = errors.New("outcomes are not recorded any more")
+
+func newRecorder(p *path, stream *eventlog.Stream, floor uint64) *recorder {
+	r := &recorder{p: p, stream: stream, floor: floor, wake: make(chan struct{}, 1)}
 	r.room = sync.NewCond(&r.mu)
 	return r
 }
 
 // add calls fn with the encoder once there is room, and then after once the records are committed. It blocks while
-// there is no room. Records added after close are not written; their after is not called.
-func (r *recorder) add(fn func(*journal.Encoder), after func()) {
+// there is no room. It returns false, and calls neither, when the recorder has ended; if it ends later after is not
+// called.
+func (r *recorder) add(fn func(*journal.Encoder), after func()) bool {
 	r.mu.Lock()
-	for r.enc.Len() >= recorderRoom && !r.ended {
+	defer r.mu.Unlock()
+	for r.bytes+r.enc.Len() >= recorderRoom && !r.ended {
 		r.room.Wait()
 	}
-	if !r.ended {
-		fn(&r.enc)
-		if after != nil {
-			r.waiting = append(r.waiting, after)
-		}
+	return r.put(fn, after)
+}
+
+// addNow is add without waiting for room: for the recorder's own goroutine, which makes the room.
+func (r *recorder) addNow(fn func(*journal.Encoder), after func()) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.put(fn, after)
+}
+
+// put is called with mu held.
+func (r *recorder) put(fn func(*journal.Encoder), after func()) bool {
+	if r.ended {
+		return false
 	}
-	r.mu.Unlock()
+	before := r.enc.Len() + len(r.waiting)
+	fn(&r.enc)
+	if after != nil {
+		r.waiting = append(r.waiting, after)
+	}
+	size := r.enc.Len()
+	if size >= messageSize {
+		r.seal()
+	}
+	if before == 0 || size >= pressing {
+		r.signal()
+	}
+	return true
+}
+
+func (r *recorder) signal() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
+// seal ends the message that is gathering; the floor goes along. Called with mu held.
+func (r *recorder) seal() {
+	if floor, _, _ := r.p.track.state(); floor > r.floor {
+		r.enc.Floor(floor)
+		r.floor = floor
+	}
+	if r.enc.Len() == 0 && len(r.waiting) == 0 {
+		return
+	}
+	r.full = append(r.full, message{r.enc.Take(), r.waiting})
+	r.bytes += len(r.full[len(r.full)-1].data)
+	r.waiting = nil
+}
+
 // outcome records what became of a delivery. The first outcome of a live delivery settles it for the floor.
-func (r *recorder) outcome(t *task, o journal.Outcome) {
+func (r *recorder) outcome(t *task, o journal.Outcome) { r.record(t, o, r.add) }
+
+func (r *recorder) record(t *task, o journal.Outcome, add func(func(*journal.Encoder), func()) bool) {
 	o.Seq, o.Route = t.seq, t.route
 	settles := !t.settled.Swap(true)
-	r.add(func(e *journal.Encoder) {
+	if !add(func(e *journal.Encoder) {
 		t.final = true
 		e.Outcome(o)
 	}, func() {
@@ -79,7 +142,10 @@ func (r *recorder) outcome(t *task, o journal.Outcome) {
 			r.p.track.done(t.seq)
 		}
 		t.lane.recorded(t, o)
-	})
+	}) {
+		t.lane.release(t)
+		return
+	}
 	r.p.b.metrics.outcome(t, o)
 }
 
@@ -105,10 +171,15 @@ func (r *recorder) cancel(t *task, reason string) {
 // sync blocks until everything added so far is committed and in the views.
 func (r *recorder) sync(ctx context.Context) error {
 	done := make(chan struct{})
-	r.add(func(*journal.Encoder) {}, func() { close(done) })
+	if !r.add(func(*journal.Encoder) { r.urgent = true }, func() { close(done) }) {
+		return errEnded
+	}
+	r.signal()
 	select {
 	case <-done:
 		return nil
+	case <-r.p.recorderDone:
+		return errEnded
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -121,15 +192,18 @@ func (r *recorder) state() error {
 	return r.err
 }
 
+func (r *recorder) hasEnded() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ended
+}
+
 // close writes what was added and ends the recorder's goroutine. It returns what kept records from being written.
 func (r *recorder) close() error {
 	r.mu.Lock()
 	r.closed = true
 	r.mu.Unlock()
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	r.signal()
 	<-r.p.recorderDone
 	return r.state()
 }
@@ -139,60 +213,87 @@ func (r *recorder) run() {
 	defer close(r.p.recorderDone)
 	tick := time.NewTicker(floorEvery)
 	defer tick.Stop()
+	flush := false
+	var last time.Time // when the last message was taken
 	for {
-		msg, waiting, closed := r.take(false)
-		if len(msg) == 0 && len(waiting) == 0 {
-			if closed {
-				if msg, waiting, _ = r.take(true); len(msg) == 0 && len(waiting) == 0 {
-					r.end(nil)
-					return
-				}
-			} else {
-				select {
-				case <-r.wake:
-					continue
-				case <-tick.C:
-					msg, waiting, _ = r.take(true)
-				}
+		r.gather(last.Add(gatherFor))
+		last = time.Now()
+		m, ok := r.take(flush)
+		flush = false
+		if !ok {
+			if r.hasEnded() {
+				return
 			}
+			select {
+			case <-r.wake:
+			case <-tick.C:
+				flush = true
+			}
+			continue
 		}
-		if err := r.write(msg); err != nil {
-			r.p.b.log.Error("outcomes cannot be written", "bus", r.p.name, "err", err)
-			r.end(err)
+		if err := r.write(m.data); err != nil {
+			r.p.b.log.Error("outcomes are not recorded any more", "bus", r.p.name, "err", err)
+			r.fail(err)
 			return
 		}
-		for _, fn := range waiting {
+		for _, fn := range m.waiting {
 			fn()
 		}
 	}
 }
 
-// end lets everyone go who waits for room: nothing is written any more.
-func (r *recorder) end(err error) {
+// gather lets records come together until a moment, or until they press.
+func (r *recorder) gather(until time.Time) {
+	d := time.Until(until)
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		r.mu.Lock()
+		now := r.closed || r.urgent || len(r.full) > 0 || r.enc.Len() >= pressing
+		r.mu.Unlock()
+		if now {
+			return
+		}
+		select {
+		case <-r.wake:
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+// fail ends the recorder: nothing is written any more, and everyone who waits for room is let go.
+func (r *recorder) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ended = true
-	if err != nil {
-		r.err = err
-	}
+	r.ended, r.err = true, err
+	r.full, r.waiting = nil, nil
+	r.enc.Take()
 	r.room.Broadcast()
 }
 
-// take returns the message gathered so far. The floor goes along with other records, or alone if flush is true.
-func (r *recorder) take(flush bool) (msg []byte, waiting []func(), closed bool) {
-	floor, _, _ := r.p.track.state()
+// take returns the next message. A floor alone makes one if flush is true. A recorder that is closed ends here, when
+// there is nothing left.
+func (r *recorder) take(flush bool) (message, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if floor > r.floor && (flush || r.enc.Len() > 0) {
-		r.enc.Floor(floor)
-		r.floor = floor
+	if len(r.full) == 0 && (flush || r.closed || r.enc.Len() > 0 || len(r.waiting) > 0) {
+		r.seal()
 	}
-	if r.enc.Len() > 0 {
-		msg = r.enc.Take()
+	r.urgent = r.urgent && len(r.full) > 1
+	if len(r.full) == 0 {
+		r.ended = r.ended || r.closed
+		r.room.Broadcast()
+		return message{}, false
 	}
-	waiting, r.waiting = r.waiting, nil
+	m := r.full[0]
+	r.full = r.full[1:]
+	r.bytes -= len(m.data)
 	r.room.Broadcast()
-	return msg, waiting, r.closed
+	return m, true
 }
 
 // write commits a message and brings it into the views. It returns an error only if no later attempt can help.
@@ -219,7 +320,7 @@ func (r *recorder) write(msg []byte) error {
 		timer := time.NewTimer(backoff)
 		select {
 		case <-timer.C:
-		case <-r.p.b.hard.Done():
+		case <-r.p.hard.Done():
 			timer.Stop()
 			return err
 		}
@@ -236,6 +337,8 @@ func (r *recorder) setErr(err error) bool {
 	return news
 }
 
+// append commits a message. It blocks until that is decided, or until a stop may wait no longer: then the next start
+// finds out.
 func (r *recorder) append(msg []byte) (uint64, error) {
 	done := make(chan eventlog.Result, 1)
 	err := r.stream.Append(context.Background(), eventlog.Message{Subject: "journey." + r.p.name, Data: msg},
@@ -243,6 +346,17 @@ func (r *recorder) append(msg []byte) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	res := <-done
-	return res.Seq, res.Err
+	select {
+	case res := <-done:
+		return res.Seq, res.Err
+	case <-r.p.hard.Done():
+	}
+	timer := time.NewTimer(stopGrace)
+	defer timer.Stop()
+	select {
+	case res := <-done:
+		return res.Seq, res.Err
+	case <-timer.C:
+		return 0, errors.New("the log does not answer")
+	}
 }

@@ -24,10 +24,10 @@ func (p *path) route() {
 		return
 	}
 	next, err := p.resume()
-	if err != nil {
-		p.b.log.Error("routing does not start", "bus", p.name, "err", err)
-		p.rec.setErr(err)
-		return
+	for ; err != nil; next, err = p.resume() {
+		if !p.waits(err) {
+			return
+		}
 	}
 	r := router{p: p}
 	var buf []eventlog.Entry
@@ -40,20 +40,19 @@ func (p *path) route() {
 			err = r.mark(next)
 		}
 		if err != nil {
-			if p.ctx.Err() != nil {
-				return
-			}
-			p.b.log.Error("routing waits", "bus", p.name, "err", err)
-			if !pause(p.ctx, time.Second) {
+			if !p.waits(err) {
 				return
 			}
 			continue
 		}
+		p.problem.Store(nil)
 		for _, e := range entries {
 			if e.Seq > next {
 				p.skipped(next, e.Seq-1)
 			}
-			r.event(e)
+			if !r.event(e) {
+				return
+			}
 			next = e.Seq + 1
 		}
 		if after > next {
@@ -67,7 +66,19 @@ func (p *path) route() {
 	}
 }
 
-// resume offers again what was live when the last run ended, and returns where routing continues.
+// waits says that routing cannot go on, and waits before it is tried again. It returns false if the path is stopping, or
+// if trying again cannot help.
+func (p *path) waits(err error) bool {
+	if p.ctx.Err() != nil || p.rec.hasEnded() {
+		return false
+	}
+	p.b.log.Error("routing waits", "bus", p.name, "err", err)
+	p.problem.Store(&err)
+	return pause(p.ctx, time.Second)
+}
+
+// resume offers again what was live when the last run ended, and returns where routing continues. If it fails it has done
+// nothing.
 func (p *path) resume() (next uint64, err error) {
 	j := p.b.o.Journal
 	routed, err := j.RoutedTo(p.name)
@@ -79,7 +90,7 @@ func (p *path) resume() (next uint64, err error) {
 	var live []journal.Pending
 	owed := make(map[uint64]int)
 	if err := j.EachPending(p.name, func(d journal.Pending) (bool, error) {
-		if d.State == journal.Live {
+		if d.State == journal.Live && d.Seq <= routed {
 			live = append(live, d)
 			owed[d.Seq]++
 		}
@@ -104,7 +115,7 @@ func (p *path) resume() (next uint64, err error) {
 	for _, l := range p.b.allLanes() {
 		l.loadNextDue()
 	}
-	return max(routed+1, p.log.First()), nil
+	return routed + 1, nil // what was trimmed, or lost, before it was routed is passed over there
 }
 
 // router holds what one goroutine needs to match events.
@@ -185,8 +196,11 @@ func (p *path) writeMark(first uint64, rs *ruleset, refs []journal.RuleRef) erro
 	return nil
 }
 
-// event matches one event and sends it on its ways.
-func (r *router) event(e eventlog.Entry) {
+// routesPart is how many deliveries one record names.
+const routesPart = 1000
+
+// event matches one event and sends it on its ways. It returns false if that cannot be written down any more.
+func (r *router) event(e eventlog.Entry) bool {
 	ev := &e.Record.Event
 	var err error
 	r.matches, err = r.current.index.Match(ev, &r.scratch, r.matches[:0])
@@ -204,13 +218,27 @@ func (r *router) event(e eventlog.Entry) {
 	p := r.p
 	check := journal.CheckOf(ev.Key())
 	p.track.add(e.Seq, 1+len(r.routes))
-	p.rec.add(func(enc *journal.Encoder) {
-		enc.Routed(journal.Routed{Seq: e.Seq, Check: check, Hour: journal.HourOf(e.Record.Received), Routes: r.routes})
-	}, func() { p.track.done(e.Seq) })
-	p.b.metrics.routed(p.name, len(r.routes))
+	hour := journal.HourOf(e.Record.Received)
+	// What one message cannot hold goes before: the event is routed with the last part, so a crash in between routes it
+	// again, and the views count each delivery once.
+	rest := r.routes
+	for ; len(rest) > routesPart; rest = rest[routesPart:] {
+		p.rec.add(func(enc *journal.Encoder) {
+			for _, route := range rest[:routesPart] {
+				enc.Pending(journal.Pending{Seq: e.Seq, Route: route, Check: check, Hour: hour, State: journal.Live})
+			}
+		}, nil)
+	}
+	if !p.rec.add(func(enc *journal.Encoder) {
+		enc.Routed(journal.Routed{Seq: e.Seq, Check: check, Hour: hour, Routes: rest})
+	}, func() { p.track.done(e.Seq) }) {
+		return false
+	}
+	p.counters.routed(len(r.routes))
 	for _, route := range r.routes {
 		p.b.offer(&task{path: p, seq: e.Seq, check: check, route: route})
 	}
+	return true
 }
 
 // skipped passes over sequences that hold no event.

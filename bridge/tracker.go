@@ -24,11 +24,15 @@ func newTracker(floor uint64) *tracker {
 func (t *tracker) add(seq uint64, count int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for t.floor+uint64(t.n)+1 < seq { // sequences without an event
+	before := t.floor
+	if t.n == 0 && seq > t.floor {
+		t.floor = seq - 1 // sequences without an event
+	}
+	for t.floor+uint64(t.n)+1 < seq { // more of them, behind open ones
 		t.push(0)
 	}
 	t.push(int32(count))
-	t.advance()
+	t.advance(before)
 }
 
 func (t *tracker) push(count int32) {
@@ -42,8 +46,7 @@ func (t *tracker) push(count int32) {
 	t.n++
 }
 
-func (t *tracker) advance() {
-	before := t.floor
+func (t *tracker) advance(before uint64) {
 	for t.n > 0 && t.open[t.head] == 0 {
 		t.head = (t.head + 1) % len(t.open)
 		t.n--
@@ -67,7 +70,7 @@ func (t *tracker) done(seq uint64) {
 		t.open[i]--
 	}
 	if i == t.head {
-		t.advance()
+		t.advance(t.floor)
 	}
 }
 

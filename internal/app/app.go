@@ -196,7 +196,15 @@ func (a *App) openStore(ctx context.Context) error {
 func (a *App) startBridge(ctx context.Context) (err error) {
 	a.bridge, err = bridge.New(ctx, bridge.Options{Log: a.log, Journal: a.journal, Logger: a.o.Logger, Registerer: a.registry})
 	if err == nil {
-		a.undo("bridge", a.bridge.Close)
+		a.undo("bridge", func(ctx context.Context) error {
+			// Deliveries get what is left of the time but for a quarter, in which the log writes down what became of them.
+			if deadline, ok := ctx.Deadline(); ok {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithDeadline(ctx, deadline.Add(-time.Until(deadline)/4))
+				defer cancel()
+			}
+			return a.bridge.Close(ctx)
+		})
 	}
 	return err
 }
@@ -224,6 +232,11 @@ func (a *App) followDefinitions(ctx context.Context) error {
 
 // bootstrap stores the two buses that always exist. If the store is away that is left to a later start.
 func (a *App) bootstrap(ctx context.Context) error {
+	b, err := os.ReadFile(filepath.Join(a.o.Data, adminKeyFile))
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	a.adminKey = strings.TrimSpace(string(b))
 	for _, bus := range builtinBuses {
 		k := store.Key{Kind: kindBus, Name: bus}
 		_, err := a.store.Put(ctx, k, fmt.Appendf(nil, `{"kind":"Bus","name":%q}`, bus), store.Condition{Absent: true})
@@ -236,20 +249,17 @@ func (a *App) bootstrap(ctx context.Context) error {
 			return err
 		}
 	}
-	return a.ensureAdminKey(ctx)
+	if a.adminKey != "" {
+		return nil
+	}
+	return a.makeAdminKey(ctx)
 }
 
 const adminKeyFile = "admin.key"
 
-// ensureAdminKey makes a key that may do everything at the first start, and leaves it in the data directory.
-func (a *App) ensureAdminKey(ctx context.Context) error {
+// makeAdminKey makes a key that may do everything at the first start, and leaves it in the data directory.
+func (a *App) makeAdminKey(ctx context.Context) error {
 	file := filepath.Join(a.o.Data, adminKeyFile)
-	if b, err := os.ReadFile(file); err == nil {
-		a.adminKey = strings.TrimSpace(string(b))
-		return nil
-	} else if !os.IsNotExist(err) {
-		return err
-	}
 	if _, err := a.store.Get(ctx, store.Key{Kind: kindKey, Name: "admin"}); err == nil {
 		return nil // the file was taken away on purpose
 	}
@@ -313,12 +323,12 @@ func (a *App) startHTTP(context.Context) error {
 		return err
 	}
 	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: definitionKinds(a.catalog),
-		Anonymous: a.o.Anonymous, Limits: event.Limits{MaxData: a.o.MaxData}, Version: a.o.Version, Listeners: a.listeners,
+		Anonymous: a.o.Anonymous, Limits: event.Limits{MaxData: a.o.MaxData}, Version: a.o.Version, Listeners: a.listeners, InForce: a.defs.await, Checks: a.checks,
 		Logger: a.o.Logger, Registerer: a.registry, Gatherer: a.registry})
 	if err != nil {
 		return errors.Join(err, a.httpLn.Close())
 	}
-	a.server = &http.Server{Handler: handler, TLSConfig: cfg, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
+	a.server = &http.Server{Handler: handler, TLSConfig: cfg, ReadTimeout: readTimeout,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(a.o.Logger.Handler(), slog.LevelDebug)}
 	a.server.RegisterOnShutdown(handler.Close)
 	done := make(chan struct{})
@@ -346,8 +356,22 @@ func (a *App) startHTTP(context.Context) error {
 	return nil
 }
 
+// readTimeout is how long a request may take to arrive. The header has no limit of its own: two would cost each request a
+// system call more.
+const readTimeout = 30 * time.Second
+
 // httpGrace is how long a stop waits for HTTP requests under way.
 const httpGrace = 3 * time.Second
+
+// checks adds the definitions to what the bridge says of its readiness.
+func (a *App) checks() []bridge.Check {
+	c := bridge.Check{Name: "definitions", OK: true}
+	if why := a.defs.broken.Load(); why != nil {
+		// Not a reason to send requests elsewhere: what is in force stays so.
+		c.Detail = "the store does not answer, changes wait: " + *why
+	}
+	return []bridge.Check{c}
+}
 
 // listeners is what the page at / says.
 func (a *App) listeners() []api.Listener {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rialto-bridge/rialto/bridge"
@@ -49,13 +50,16 @@ type definitions struct {
 	snapshot *snapshot
 	log      *slog.Logger
 
-	clients map[string]*http.Client // by target
+	clients map[string]*http.Client           // by target
+	rules   map[string]map[string]*rules.Rule // parsed, by bus and name
 	current map[store.Key]store.Document
 	dirty   map[store.Key]bool // changed and not in force yet; a key that is not in current was deleted
 	version uint64             // revision of the last change seen
 
 	ready chan struct{} // closed when the first full set is in force
 	once  sync.Once
+
+	broken atomic.Pointer[string] // why the feed is broken; nil when it is not
 
 	mu      sync.Mutex           // guards all below
 	inForce map[store.Key]uint64 // revisions
@@ -74,6 +78,7 @@ func newDefinitions(s store.Store, b *bridge.Bridge, devices *mqttgw.Directory, 
 	log = log.With("component", "definitions")
 	return &definitions{store: s, bridge: b, devices: devices, keys: keys, kinds: kinds, guard: guard, log: log,
 		snapshot: &snapshot{file: snapshotFile, log: log}, clients: make(map[string]*http.Client),
+		rules:   make(map[string]map[string]*rules.Rule),
 		current: make(map[store.Key]store.Document), dirty: make(map[store.Key]bool), ready: make(chan struct{}),
 		inForce: make(map[store.Key]uint64), moved: make(chan struct{})}
 }
@@ -175,6 +180,7 @@ func (d *definitions) follow(ctx context.Context, to chan<- store.Change) {
 	for ctx.Err() == nil {
 		err := d.store.Watch(ctx, func(c store.Change) error {
 			backoff = 100 * time.Millisecond
+			d.broken.Store(nil)
 			select {
 			case to <- c:
 				return nil
@@ -185,7 +191,10 @@ func (d *definitions) follow(ctx context.Context, to chan<- store.Change) {
 		if ctx.Err() != nil {
 			return
 		}
-		d.log.Warn("the store's feed broke, following again", "err", err)
+		why := err.Error()
+		if d.broken.Swap(&why) == nil {
+			d.log.Warn("the store's feed broke, following again", "err", err)
+		}
 		select {
 		case <-time.After(backoff):
 		case <-ctx.Done():
@@ -221,12 +230,12 @@ func (d *definitions) apply(ctx context.Context) {
 		}
 		def, err := targets.LoadDefinition(doc.Raw, d.kinds)
 		if err != nil {
-			return err
+			return errors.Join(err, d.bridge.HoldTarget(k.Name))
 		}
 		client := outbound.Client(d.guard, outbound.Options{Concurrency: def.Delivery.Concurrency})
 		t, err := d.kinds.New(def, targets.Env{HTTP: client, Secrets: secret.Resolve, Logger: d.log, Now: time.Now})
 		if err != nil {
-			return err
+			return errors.Join(err, d.bridge.HoldTarget(k.Name))
 		}
 		if old := d.clients[k.Name]; old != nil {
 			defer old.CloseIdleConnections()
@@ -246,11 +255,25 @@ func (d *definitions) apply(ctx context.Context) {
 		buses[k.Name] = true
 		return d.bridge.SetBus(ctx, def)
 	})
-	for _, k := range changed {
-		if k.Kind == kindRule {
-			buses[k.Scope] = true
+	d.each(changed, kindRule, func(k store.Key, doc *store.Document) error {
+		buses[k.Scope] = true
+		if d.rules[k.Scope] == nil {
+			d.rules[k.Scope] = make(map[string]*rules.Rule)
 		}
-	}
+		delete(d.rules[k.Scope], k.Name)
+		if doc == nil {
+			return nil
+		}
+		r, err := rules.ParseRule(doc.Raw)
+		if err != nil {
+			// It is there, and what is pending for it goes on by the revision it met; it matches nothing new.
+			d.rules[k.Scope][k.Name] = &rules.Rule{Name: k.Name, Bus: k.Scope, Disabled: true}
+			return err
+		}
+		r.Revision = doc.Revision
+		d.rules[k.Scope][k.Name] = r
+		return nil
+	})
 	for bus := range buses {
 		d.applyRules(bus)
 	}
@@ -304,22 +327,7 @@ func (d *definitions) each(changed []store.Key, kind string, fn func(k store.Key
 }
 
 func (d *definitions) applyRules(bus string) {
-	var rs []*rules.Rule
-	for k, doc := range d.current {
-		if k.Kind != kindRule || k.Scope != bus {
-			continue
-		}
-		r, err := rules.ParseRule(doc.Raw)
-		if err != nil {
-			d.log.Error("definition is not in force", "kind", k.Kind, "name", k.Name, "err", err)
-			continue
-		}
-		if r.Disabled {
-			continue
-		}
-		r.Revision = doc.Revision
-		rs = append(rs, r)
-	}
+	rs := slices.Collect(maps.Values(d.rules[bus]))
 	slices.SortFunc(rs, func(a, b *rules.Rule) int { return cmp.Compare(a.Name, b.Name) })
 	err := d.bridge.SetRules(bus, d.version, rs)
 	var f *fault.Error

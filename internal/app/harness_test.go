@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -34,6 +35,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(childData); dir != "" {
 		os.Exit(beBridge(dir))
 	}
+	if os.Getenv(childNull) != "" {
+		os.Exit(beNull())
+	}
 	os.Exit(m.Run())
 }
 
@@ -46,7 +50,19 @@ func beBridge(dir string) int {
 		return 1
 	}
 	fmt.Printf("ready http=%s mqtt=%s\n", a.HTTPAddr(), a.MQTTAddr())
-	io.Copy(io.Discard, os.Stdin) // until the parent is gone
+	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	go func() {
+		io.Copy(io.Discard, os.Stdin) // until the parent is gone
+		cancel()
+	}()
+	<-stop.Done()
+	limit, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := a.Close(limit); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	return 0
 }
 

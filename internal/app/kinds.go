@@ -29,12 +29,12 @@ func targetKinds(guard *egress.Guard) *targets.Catalog {
 func definitionKinds(catalog *targets.Catalog) []api.Kind {
 	return []api.Kind{
 		{
-			Name: kindBus, Plural: "buses", Keep: builtinBuses,
+			Name: kindBus, Plural: "buses", Keep: builtinBuses, Schema: []byte(busSchema),
 			Doc:       "A bus is a named log with its own retention.",
 			Normalize: func(_ context.Context, doc, _ []byte) ([]byte, error) { return checked(doc, bridge.ParseBus) },
 		},
 		{
-			Name: kindTarget, Plural: "targets",
+			Name: kindTarget, Plural: "targets", Schema: targetSchema(catalog),
 			Doc: "A target is a way out: where and how deliveries are made.",
 			Normalize: func(_ context.Context, doc, old []byte) ([]byte, error) {
 				if old != nil {
@@ -49,15 +49,22 @@ func definitionKinds(catalog *targets.Catalog) []api.Kind {
 			Redact: func(doc []byte) []byte { return secret.Redact(doc) },
 		},
 		{
-			Name: kindRule, Plural: "rules", Scoped: true,
+			Name: kindRule, Plural: "rules", Scoped: true, Schema: []byte(ruleSchema),
 			Doc:       "A rule picks events of a bus by a pattern and sends them, as they are or transformed, to targets.",
 			Normalize: func(_ context.Context, doc, _ []byte) ([]byte, error) { return checked(doc, rules.ParseRule) },
 			Refs:      ruleRefs,
 		},
 		{
-			Name: kindDevice, Plural: "devices", Area: "devices",
-			Doc:       "A device is an MQTT client that may connect.",
-			Normalize: func(_ context.Context, doc, _ []byte) ([]byte, error) { return mqttgw.NormalizeDevice(doc) },
+			Name: kindDevice, Plural: "devices", Area: "devices", Schema: []byte(deviceSchema),
+			Doc: "A device is an MQTT client that may connect.",
+			Normalize: func(_ context.Context, doc, old []byte) ([]byte, error) {
+				doc, err := restoreHash(doc, old)
+				if err != nil {
+					return nil, err
+				}
+				return mqttgw.NormalizeDevice(doc)
+			},
+			Redact: redactHash,
 		},
 	}
 }
@@ -85,4 +92,54 @@ func ruleRefs(doc []byte) []api.Ref {
 		refs[i] = api.Ref{Kind: kindTarget, Name: t.Target, Pointer: fmt.Sprintf("/targets/%d/target", i)}
 	}
 	return refs
+}
+
+// redactHash replaces the hash of a device's password: it is salted and slow, and still not for everyone who may read.
+func redactHash(doc []byte) []byte {
+	out, err := editHash(doc, func(string) string { return secret.Redacted })
+	if err != nil {
+		return []byte("null") // what cannot be read is not shown
+	}
+	return out
+}
+
+// restoreHash is the way back: a device that was read can be written again.
+func restoreHash(doc, old []byte) ([]byte, error) {
+	if old == nil {
+		return doc, nil
+	}
+	return editHash(doc, func(hash string) string {
+		if hash != secret.Redacted {
+			return hash
+		}
+		var stored struct {
+			Password struct {
+				Hash string `json:"hash"`
+			} `json:"password"`
+		}
+		if json.Unmarshal(old, &stored) != nil || stored.Password.Hash == "" {
+			return hash // refused as no hash
+		}
+		return stored.Password.Hash
+	})
+}
+
+// editHash returns doc with its password's hash replaced; a document without one as it is.
+func editHash(doc []byte, edit func(string) string) ([]byte, error) {
+	var members, password map[string]json.RawMessage
+	if err := json.Unmarshal(doc, &members); err != nil {
+		return nil, err
+	}
+	var hash string
+	if json.Unmarshal(members["password"], &password) != nil || json.Unmarshal(password["hash"], &hash) != nil {
+		return doc, nil
+	}
+	var err error
+	if password["hash"], err = json.Marshal(edit(hash)); err != nil {
+		return nil, err
+	}
+	if members["password"], err = json.Marshal(password); err != nil {
+		return nil, err
+	}
+	return json.Marshal(members)
 }

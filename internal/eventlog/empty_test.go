@@ -40,3 +40,24 @@ func TestEmptyStreamHasLostNothing(t *testing.T) {
 		}
 	}
 }
+
+// What the bridge writes itself has room although producers may send little.
+func TestOwnRecordsAreNotLimitedByMaxData(t *testing.T) {
+	ctx := context.Background()
+	l, err := eventlog.Open(ctx, eventlog.Options{Dir: t.TempDir(), Durability: eventlog.OS, MaxData: 64 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(ctx)
+	s, err := l.Stream(ctx, eventlog.StreamConfig{Name: "JOURNEY_x", Subjects: []string{"journey.x"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan eventlog.Result, 1)
+	if err := s.Append(ctx, eventlog.Message{Subject: "journey.x", Data: make([]byte, 512<<10)}, func(r eventlog.Result) { done <- r }); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-done; r.Err != nil {
+		t.Error(r.Err)
+	}
+}

@@ -87,6 +87,10 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
+// maxRecord is the largest payload of a message that is not a producer's: what the bridge writes itself, and documents in
+// the state plane.
+func (o Options) maxRecord() int { return max(o.MaxData, DefaultMaxData) }
+
 func (o Options) withDefaults() Options {
 	if o.Durability == "" {
 		o.Durability = Fsync
@@ -181,10 +185,10 @@ func (l *Log) start(ctx context.Context) error {
 	if l.disk, err = newDisk(o, l.logger, l.metrics); err != nil {
 		return err
 	}
-	if l.events, err = startPlane(ctx, planeConfig{name: "rialto-events", dir: filepath.Join(o.Dir, "events"), maxData: o.MaxData, logger: l.logger}); err != nil {
+	if l.events, err = startPlane(ctx, planeConfig{name: "rialto-events", dir: filepath.Join(o.Dir, "events"), maxData: o.maxRecord(), logger: l.logger}); err != nil {
 		return err
 	}
-	if l.state, err = startPlane(ctx, planeConfig{name: "rialto-state", dir: filepath.Join(o.Dir, "state"), maxData: o.MaxData, syncAlways: o.Durability == Fsync, logger: l.logger}); err != nil {
+	if l.state, err = startPlane(ctx, planeConfig{name: "rialto-state", dir: filepath.Join(o.Dir, "state"), maxData: o.maxRecord(), syncAlways: o.Durability == Fsync, logger: l.logger}); err != nil {
 		return err
 	}
 	if l.control, err = l.events.connect(); err != nil {

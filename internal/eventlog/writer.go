@@ -87,8 +87,12 @@ func (s *Stream) checkSize(header, data []byte) error {
 	if len(header) > maxHeader {
 		return fault.New(fault.TooLarge, "attributes take %d bytes, at most %d are allowed", len(header), maxHeader)
 	}
-	if len(data) > s.log.opts.MaxData {
-		return fault.New(fault.TooLarge, "data is %d bytes, at most %d are allowed", len(data), s.log.opts.MaxData)
+	limit := s.log.opts.MaxData
+	if !s.producer {
+		limit = s.log.opts.maxRecord() // our own records do not shrink with what producers may send
+	}
+	if len(data) > limit {
+		return fault.New(fault.TooLarge, "data is %d bytes, at most %d are allowed", len(data), limit)
 	}
 	return nil
 }

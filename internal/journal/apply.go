@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -59,7 +58,7 @@ func (j *Journal) Apply(bus string, record uint64, message []byte) error {
 		mention: make(map[uint64]struct{})}
 	defer a.batch.Close()
 	if err := Decode(message, Visitor{Routed: a.routed, Skipped: a.skipped, Outcome: a.outcome, Pending: a.again,
-		Mark: a.mark, RuleDoc: a.ruleDoc, Floor: a.floor, Lost: a.lost}); err != nil {
+		Mark: a.mark, RuleDoc: a.ruleDoc, Floor: a.floor}); err != nil {
 		return fmt.Errorf("journey message %d of bus %s: %w", record, bus, err)
 	}
 	if err := a.finish(); err != nil {
@@ -191,9 +190,18 @@ func (a *application) routed(r Routed) error {
 	return nil
 }
 
+// skipped passes over places without an event. An event that the views had counted there is lost: damage took it before
+// it was routed.
 func (a *application) skipped(from, to uint64) error {
 	a.extend(from, to)
-	return nil
+	return a.j.eachIndexed(a.bus, max(from, a.base), to, func(hour uint32, n uint64) error {
+		c, err := a.eventsOf(hour)
+		if err != nil {
+			return err
+		}
+		c.lost += n
+		return nil
+	})
 }
 
 func (a *application) outcome(o Outcome) error {
@@ -244,9 +252,9 @@ func (a *application) outcome(o Outcome) error {
 	return nil
 }
 
-// again brings in a record that was written once more before its first was trimmed. It counts only in views that are
-// being rebuilt and have not seen the first.
+// again brings in a delivery that does not stand in its event's Routed record. It counts unless the views know it.
 func (a *application) again(p Pending) error {
+	a.mention[p.Seq] = struct{}{}
 	old, err := a.find(p.Seq, p.Route)
 	if err != nil {
 		return err
@@ -271,6 +279,12 @@ func (a *application) again(p Pending) error {
 }
 
 func (a *application) mark(m Mark) error {
+	if m.Part == 0 { // it replaces a mark at the same place, which may have had more parts
+		k := u64(key('m', a.bus), m.First)
+		if err := a.batch.DeleteRange(k, after(k), nil); err != nil {
+			return err
+		}
+	}
 	b := binary.AppendUvarint(nil, m.Ruleset)
 	b = binary.AppendUvarint(b, uint64(len(m.Rules)))
 	for _, r := range m.Rules {
@@ -282,27 +296,10 @@ func (a *application) mark(m Mark) error {
 }
 
 func (a *application) ruleDoc(d RuleDoc) error {
-	return a.set(ruleKey(a.bus, d.Name, d.Revision), slices.Clone(d.Raw))
+	return a.set(ruleKey(a.bus, d.Name, d.Revision), append(u64(nil, a.record), d.Raw...))
 }
 
 func (a *application) floor(seq uint64) error { return a.set(key('f', a.bus), u64(nil, seq)) }
-
-// lost moves events that the views had counted as accepted, and that were not routed, to lost.
-func (a *application) lost(l Lost) error {
-	routed, err := a.j.RoutedTo(a.bus)
-	if err != nil {
-		return err
-	}
-	from := max(l.From, routed+1, a.last+1, a.base)
-	return a.j.eachIndexed(a.bus, from, l.To, func(hour uint32, n uint64) error {
-		c, err := a.eventsOf(hour)
-		if err != nil {
-			return err
-		}
-		c.lost += n
-		return nil
-	})
-}
 
 func ruleKey(bus, name string, revision uint64) []byte {
 	k := append(key('u', bus), name...)
@@ -328,9 +325,16 @@ func textKey(letter byte, bus, text string, seq uint64) []byte {
 	return u64(u64(k, textHash(text)), seq)
 }
 
-// Index brings events into the views. Entries come in order; those that the views hold already change nothing. next is
-// the position the reader continues from, which may lie behind gaps.
-func (j *Journal) Index(bus string, entries []eventlog.Entry, next uint64) error {
+// Gone is an event that JOURNEY knows and the event stream has lost.
+type Gone struct {
+	Seq  uint64
+	Hour uint32 // of its arrival
+}
+
+// Index brings events into the views. Entries come in order; those that the views hold already change nothing. gone, in
+// order too, are the events among the gaps between them that were routed before they were lost: they count as accepted.
+// next is the position the reader continues from, which may lie behind gaps.
+func (j *Journal) Index(bus string, entries []eventlog.Entry, gone []Gone, next uint64) error {
 	done, err := j.Indexed(bus)
 	if err != nil || next <= done+1 {
 		return err
@@ -341,9 +345,19 @@ func (j *Journal) Index(bus string, entries []eventlog.Entry, next uint64) error
 	}
 	b := j.db.NewBatch()
 	defer b.Close()
-	var hours []hourCount
+	runs := runs{next: done + 1}
+	hours := make(map[uint32]uint64)
+	count := func(seq uint64, hour uint32) {
+		if seq >= base && seq > done {
+			hours[hour]++
+			runs.add(seq, hour)
+		}
+	}
 	var errs []error
 	for _, e := range entries {
+		for ; len(gone) > 0 && gone[0].Seq < e.Seq; gone = gone[1:] {
+			count(gone[0].Seq, gone[0].Hour)
+		}
 		if e.Seq <= done {
 			continue
 		}
@@ -352,21 +366,20 @@ func (j *Journal) Index(bus string, entries []eventlog.Entry, next uint64) error
 		if ev.Subject != "" {
 			errs = append(errs, b.Set(textKey('s', bus, ev.Subject, e.Seq), nil, nil))
 		}
-		if e.Seq >= base {
-			hours = count(hours, HourOf(e.Record.Received))
-		}
+		count(e.Seq, HourOf(e.Record.Received))
 	}
-	var batchHours []byte
-	for _, h := range hours {
-		k := u32(key('a', bus), h.hour)
+	for _, g := range gone {
+		count(g.Seq, g.Hour)
+	}
+	for hour, n := range hours {
+		k := u32(key('a', bus), hour)
 		old, err := j.number(k)
 		if err != nil {
 			return err
 		}
-		errs = append(errs, b.Set(k, u64(nil, old+h.n), nil))
-		batchHours = u64(u32(batchHours, h.hour), h.n)
+		errs = append(errs, b.Set(k, u64(nil, old+n), nil))
 	}
-	errs = append(errs, b.Set(u64(key('e', bus), next-1), append(u64(nil, done+1), batchHours...), nil),
+	errs = append(errs, b.Set(u64(key('e', bus), next-1), runs.encode(u64(nil, done+1)), nil),
 		b.Set(key('w', bus, 'E'), u64(nil, next-1), nil))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("write views: %w", err)
@@ -377,54 +390,62 @@ func (j *Journal) Index(bus string, entries []eventlog.Entry, next uint64) error
 	return nil
 }
 
-type hourCount struct {
+// runs are the hours of consecutive positions, so that any part of them can be counted. Arrivals are nearly in order, so
+// there are few.
+type runs struct {
+	next uint64 // position behind the last run
+	list []run
+}
+
+// run is n positions whose events arrived in one hour; 0 stands for positions that were not counted.
+type run struct {
 	hour uint32
 	n    uint64
 }
 
-// count adds one to an hour; arrivals are nearly in order, so the hour is mostly the last.
-func count(hours []hourCount, hour uint32) []hourCount {
-	for i := len(hours) - 1; i >= 0; i-- {
-		if hours[i].hour == hour {
-			hours[i].n++
-			return hours
-		}
+func (r *runs) add(seq uint64, hour uint32) {
+	if seq > r.next {
+		r.list = append(r.list, run{0, seq - r.next})
 	}
-	return append(hours, hourCount{hour, 1})
+	if last := len(r.list) - 1; last >= 0 && r.list[last].hour == hour {
+		r.list[last].n++
+	} else {
+		r.list = append(r.list, run{hour, 1})
+	}
+	r.next = seq + 1
 }
 
-// eachIndexed calls fn with how many indexed events of from..to fall into an hour. Where a range cuts an Index call in
-// two, its events are taken from the newest hour.
+func (r *runs) encode(dst []byte) []byte {
+	for _, x := range r.list {
+		dst = binary.AppendUvarint(binary.AppendUvarint(dst, uint64(x.hour)), x.n)
+	}
+	return dst
+}
+
+// eachIndexed calls fn with how many indexed events of from..to fall into an hour, run by run.
 func (s view) eachIndexed(bus string, from, to uint64, fn func(hour uint32, n uint64) error) error {
 	if from > to {
 		return nil
 	}
 	prefix := key('e', bus)
-	it, err := s.r.NewIter(&pebble.IterOptions{LowerBound: u64(bytes.Clone(prefix), from), UpperBound: after(prefix)})
-	if err != nil {
-		return err
-	}
-	defer it.Close()
-	for ok := it.First(); ok; ok = it.Next() {
-		last, v := binary.BigEndian.Uint64(it.Key()[len(prefix):]), it.Value()
+	return s.scan(prefix, u64(bytes.Clone(prefix), from), func(_, v []byte) (bool, error) {
 		if len(v) < 8 {
-			continue
+			return false, fmt.Errorf("%w: indexed hours", ErrFormat)
 		}
-		first := binary.BigEndian.Uint64(v)
-		if first > to {
-			break
-		}
-		room := min(to, last) - max(from, first) + 1
-		for h := v[8:]; len(h) >= 12 && room > 0; h = h[:len(h)-12] {
-			tail := h[len(h)-12:]
-			n := min(binary.BigEndian.Uint64(tail[4:]), room)
-			room -= n
-			if err := fn(binary.BigEndian.Uint32(tail), n); err != nil {
-				return err
+		at := binary.BigEndian.Uint64(v)
+		d := decoder{b: v[8:]}
+		for len(d.b) > 0 && at <= to {
+			hour, n := uint32(d.uint()), d.uint()
+			first, end := max(at, from), min(at+n, to+1)
+			if at += n; hour == 0 || first >= end {
+				continue
+			}
+			if err := fn(hour, end-first); err != nil {
+				return false, err
 			}
 		}
-	}
-	return it.Error()
+		return at <= to, d.err
+	})
 }
 
 // SetBase says that views which are being rebuilt begin to count events at seq: below it, the event stream and JOURNEY

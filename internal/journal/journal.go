@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -23,7 +22,7 @@ type Options struct {
 }
 
 // viewFormat changes when a view's layout does; views of another format are deleted and rebuilt.
-const viewFormat = "1"
+const viewFormat = "2"
 
 // Journal is the set of views. See the package comment for who may call what.
 type Journal struct {
@@ -84,13 +83,9 @@ func openDB(o Options, log *slog.Logger) (*pebble.DB, error) {
 		FS:                 vfs.Default,
 		Logger:             pebbleLog{log},
 		MaxOpenFiles:       500,
-		MemTableSize:       4 << 20,
+		MemTableSize:       8 << 20,
 		// A burst waits for a flush rather than take more memory.
 		MemTableStopWritesThreshold: 4,
-	}
-	opts.Levels[0].FilterPolicy = bloom.FilterPolicy(10)
-	for i := 1; i < len(opts.Levels); i++ {
-		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
 	return pebble.Open(filepath.Join(o.Dir, "db"), opts)
 }
@@ -99,6 +94,14 @@ func openDB(o Options, log *slog.Logger) (*pebble.DB, error) {
 // may be under way.
 func (j *Journal) Close() error {
 	return errors.Join(j.db.Flush(), j.db.Close())
+}
+
+// Flush makes durable what the views hold now. It blocks while it writes.
+func (j *Journal) Flush() error {
+	if err := j.db.Flush(); err != nil {
+		return fmt.Errorf("write views: %w", err)
+	}
+	return nil
 }
 
 // Bytes returns the size of the views on disk.
@@ -160,9 +163,9 @@ func (s view) get(k []byte) ([]byte, error) {
 //	j  seq (8), JOURNEY seq (8)                    -> ""            messages with outcomes of an event
 //	p  seq (8), rule, 0, target                    -> pending       deliveries not settled for good
 //	m  first seq (8), part (4)                     -> ruleset, rules        rules in force
-//	u  rule, 0, revision (8)                       -> document
+//	u  rule, 0, revision (8)                       -> JOURNEY seq, document
 //	a  hour (4)                                    -> count         events accepted
-//	e  last seq (8)                                -> first, hours  what one call of Index counted
+//	e  last seq (8)                                -> first, runs   what one call of Index counted, in order
 //	b                                              -> seq           where counting begins
 //	l  hour (4)                                    -> matched, unmatched, lost
 //	o  hour (4), rule, 0, target                   -> counts of deliveries

@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -34,10 +36,10 @@ func (s view) scan(prefix, start []byte, fn func(k, v []byte) (bool, error)) err
 	return it.Error()
 }
 
-// ByID returns the positions of events that may have the id, newest first, at most limit: a hash was compared, so the
-// caller reads and compares.
-func (j *Journal) ByID(bus, id string, limit int) ([]uint64, error) {
-	return j.byText('i', bus, id, 0, limit)
+// ByID returns the positions below before (0 = all) of events that may have the id, newest first, at most limit: a hash
+// was compared, so the caller reads and compares.
+func (j *Journal) ByID(bus, id string, before uint64, limit int) ([]uint64, error) {
+	return j.byText('i', bus, id, before, limit)
 }
 
 // BySubject returns the positions below before (0 = all) of events that may have the subject, newest first.
@@ -103,10 +105,12 @@ type Journey struct {
 	Outcomes []Outcome // in the order in which they were recorded
 }
 
-// maxJourneyRecords bounds what one journey reads: an event with more messages has been retried that often.
+// maxJourneyRecords bounds what one journey reads: an event with more messages has been retried, or sent to targets,
+// that often.
 const maxJourneyRecords = 1000
 
-// Journey reads the journey of the event at seq from the stream JOURNEY_<bus>.
+// Journey reads the journey of the event at seq from the stream JOURNEY_<bus>. Of a very long one it tells the newest
+// part.
 func (j *Journal) Journey(ctx context.Context, bus string, stream *eventlog.Stream, seq uint64) (Journey, error) {
 	var out Journey
 	r, ok, err := j.RoutingOf(bus, seq)
@@ -114,30 +118,41 @@ func (j *Journal) Journey(ctx context.Context, bus string, stream *eventlog.Stre
 		return out, err
 	}
 	var records []uint64
-	if ok {
-		records = append(records, r.Record)
-	}
 	prefix := u64(key('j', bus), seq)
 	err = j.scan(prefix, nil, func(k, _ []byte) (bool, error) {
 		rec := binary.BigEndian.Uint64(k[len(prefix):])
 		if !ok || rec != r.Record {
 			records = append(records, rec)
 		}
-		return len(records) < maxJourneyRecords, nil
+		return true, nil
 	})
 	if err != nil {
 		return out, err
 	}
+	records = records[max(0, len(records)-maxJourneyRecords):]
+	if ok {
+		records = append(records, r.Record)
+		slices.Sort(records)
+	}
 	for _, rec := range records {
 		raw, err := stream.Get(ctx, rec)
+		if errors.Is(err, eventlog.ErrGone) || errors.Is(err, eventlog.ErrGap) || errors.Is(err, eventlog.ErrNotFound) {
+			continue // trimmed or damaged: what is left is told
+		}
 		if err != nil {
-			continue // trimmed: what is left is told
+			return out, fmt.Errorf("read outcomes: %w", err)
 		}
 		err = Decode(raw.Data, Visitor{
 			Routed: func(x Routed) error {
 				if x.Seq == seq {
 					out.Routed, out.RoutedAt, out.Check = true, raw.Stored, x.Check
-					out.Routes = append([]Route(nil), x.Routes...)
+					out.Routes = append(out.Routes, x.Routes...)
+				}
+				return nil
+			},
+			Pending: func(x Pending) error {
+				if x.Seq == seq && !slices.Contains(out.Routes, x.Route) {
+					out.Routes = append(out.Routes, x.Route)
 				}
 				return nil
 			},
@@ -153,16 +168,6 @@ func (j *Journal) Journey(ctx context.Context, bus string, stream *eventlog.Stre
 		}
 	}
 	return out, nil
-}
-
-// PendingOf returns what the event at seq still owes.
-func (j *Journal) PendingOf(bus string, seq uint64) ([]Pending, error) {
-	var out []Pending
-	err := j.eachPending(u64(key('p', bus), seq), nil, bus, func(p Pending) (bool, error) {
-		out = append(out, p)
-		return true, nil
-	})
-	return out, err
 }
 
 // EachPending calls fn for every pending delivery of a bus in order of position, until it returns false.
@@ -246,8 +251,8 @@ func (j *Journal) DueFor(target string, choose func(DueKey) (Verdict, error), fn
 			return true, nil
 		}
 		p, ok, err := j.FindPending(dk.Bus, dk.Seq, dk.Rule, target)
-		if err != nil || !ok || p.State != Parked {
-			return true, err
+		if err != nil || !ok || p.State != Parked || millis(p.Due) != millis(dk.Due) {
+			return true, err // ended, or due at another time, since this reading began
 		}
 		return true, fn(Due{Bus: dk.Bus, Pending: p})
 	})
@@ -317,7 +322,11 @@ func (j *Journal) marks(bus string, from, to uint64) ([]Mark, error) {
 
 // RuleDocument returns the document of a rule at a revision; nil if the views do not have it.
 func (j *Journal) RuleDocument(bus, name string, revision uint64) ([]byte, error) {
-	return j.get(ruleKey(bus, name, revision))
+	b, err := j.get(ruleKey(bus, name, revision))
+	if err != nil || len(b) < 8 {
+		return nil, err
+	}
+	return b[8:], nil
 }
 
 // DeadRef is one dead letter as the views list it. The event and the whole story are in DEAD at Seq.
@@ -333,6 +342,15 @@ func encodeDead(bus string, o Outcome) []byte {
 	var e Encoder
 	e.Outcome(o)
 	return append(b, e.Take()...)
+}
+
+// LastDead returns the highest sequence in DEAD that the views know; 0 if there is none.
+func (j *Journal) LastDead() (last uint64, err error) {
+	err = j.DeadLetters(0, func(r DeadRef) (bool, error) {
+		last = r.Seq
+		return false, nil
+	})
+	return last, err
 }
 
 // DeadLetters calls fn for the dead letters below before (0 = all), newest first, until it returns false.

@@ -84,8 +84,8 @@ type Outcome struct {
 	DeadSeq  uint64        // Dead: its place in DEAD
 }
 
-// Pending is a delivery that is not settled for good, as the views keep it and as it is written again before the part
-// of JOURNEY that held it is trimmed.
+// Pending is a delivery that is not settled for good, as the views keep it. As a record it is one that found no place in
+// its event's Routed record, which follows: an event may owe more than one message can say.
 type Pending struct {
 	Seq      uint64
 	Route    Route
@@ -119,9 +119,6 @@ type RuleDoc struct {
 	Raw      []byte
 }
 
-// Lost says that events the log had acknowledged are gone after damage.
-type Lost struct{ From, To uint64 }
-
 const (
 	formatVersion = 1
 	maxDetail     = 256
@@ -134,7 +131,6 @@ const (
 	kindMark    = 'M'
 	kindRuleDoc = 'D'
 	kindFloor   = 'F'
-	kindLost    = 'L'
 )
 
 // Encoder builds one JOURNEY message. The zero value is ready. Not for concurrent use.
@@ -311,13 +307,6 @@ func (e *Encoder) Floor(seq uint64) {
 	e.uint(seq)
 }
 
-// Lost adds l.
-func (e *Encoder) Lost(l Lost) {
-	e.begin(kindLost)
-	e.uint(l.From)
-	e.uint(l.To)
-}
-
 // cut shortens s to at most n bytes without splitting a character.
 func cut(s string, n int) string {
 	if len(s) <= n {
@@ -339,7 +328,6 @@ type Visitor struct {
 	Mark    func(Mark) error
 	RuleDoc func(RuleDoc) error
 	Floor   func(seq uint64) error
-	Lost    func(Lost) error
 }
 
 // ErrFormat is returned for bytes that are no JOURNEY message.
@@ -503,8 +491,6 @@ func (d *decoder) record(v Visitor) error {
 		return call(d, v.RuleDoc, RuleDoc{Name: d.str(), Revision: d.uint(), Raw: d.bytes()})
 	case kindFloor:
 		return call(d, v.Floor, d.uint())
-	case kindLost:
-		return call(d, v.Lost, Lost{From: d.uint(), To: d.uint()})
 	default:
 		if d.err == nil {
 			d.fail(fmt.Sprintf("record kind %q", kind))

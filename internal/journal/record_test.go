@@ -34,7 +34,6 @@ func everything(e *journal.Encoder) []any {
 		journal.Mark{First: 77, Ruleset: 12, Part: 1, Rules: []journal.RuleRef{{Name: "too-warm", Revision: 7}, {Name: "all", Revision: 1 << 40}}},
 		journal.RuleDoc{Name: "too-warm", Revision: 7, Raw: []byte(`{"name":"too-warm"}`)},
 		uint64(98),
-		journal.Lost{From: 400, To: 410},
 	}
 	for _, r := range records {
 		add(e, r)
@@ -58,8 +57,6 @@ func add(e *journal.Encoder, r any) {
 		e.RuleDoc(r)
 	case uint64:
 		e.Floor(r)
-	case journal.Lost:
-		e.Lost(r)
 	}
 }
 
@@ -87,7 +84,6 @@ func decode(b []byte) (out []any, err error) {
 		Mark:    func(m journal.Mark) error { return keep(m) },
 		RuleDoc: func(d journal.RuleDoc) error { return keep(d) },
 		Floor:   func(seq uint64) error { return keep(seq) },
-		Lost:    func(l journal.Lost) error { return keep(l) },
 	})
 	return out, err
 }

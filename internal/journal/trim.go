@@ -4,13 +4,15 @@ package journal
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Trim forgets events below seq, which the stream no longer holds. The mark in force at seq stays, and what is pending.
-func (j *Journal) Trim(bus string, seq uint64) error {
+// Trim forgets events below seq, which the stream no longer holds, and the rules that only they have met, as far as
+// JOURNEY, which begins at record, has forgotten them too. The mark in force at seq stays, and what is pending.
+func (j *Journal) Trim(bus string, seq, record uint64) error {
 	b := j.db.NewBatch()
 	defer b.Close()
 	var errs []error
@@ -30,6 +32,64 @@ func (j *Journal) Trim(bus string, seq uint64) error {
 		return err
 	}
 	below('m', m.First)
+	errs = append(errs, j.dropRules(b, bus, m.First, record))
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return b.Commit(pebble.NoSync)
+}
+
+// dropRules deletes the documents that no mark from seq on names. One that JOURNEY still holds stays: its mark may be on
+// its way.
+func (j *Journal) dropRules(b *pebble.Batch, bus string, seq, record uint64) error {
+	marks, err := j.marks(bus, seq, ^uint64(0))
+	if err != nil {
+		return err
+	}
+	needed := make(map[string]bool)
+	for _, m := range marks {
+		for _, r := range m.Rules {
+			needed[string(ruleKey(bus, r.Name, r.Revision))] = true
+		}
+	}
+	return j.scan(key('u', bus), nil, func(k, v []byte) (bool, error) {
+		if len(v) < 8 || binary.BigEndian.Uint64(v) < record && !needed[string(k)] {
+			return true, b.Delete(k, nil)
+		}
+		return true, nil
+	})
+}
+
+// ForgetHours deletes the account of the hours below hour.
+func (j *Journal) ForgetHours(bus string, hour uint32) error {
+	b := j.db.NewBatch()
+	defer b.Close()
+	var errs []error
+	for _, letter := range []byte("alo") {
+		prefix := key(letter, bus)
+		errs = append(errs, b.DeleteRange(prefix, u32(bytes.Clone(prefix), hour), nil))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return b.Commit(pebble.NoSync)
+}
+
+// Forget deletes all that the views know of a bus but its dead letters, so that they can be fed from the beginning.
+func (j *Journal) Forget(bus string) error {
+	b := j.db.NewBatch()
+	defer b.Close()
+	err := j.EachPending(bus, func(p Pending) (bool, error) {
+		if p.State != Parked {
+			return true, nil
+		}
+		return true, b.Delete(dueKey(bus, p), nil)
+	})
+	errs := []error{err}
+	for _, letter := range []byte("wfisrjpmuaeblo") {
+		prefix := key(letter, bus)
+		errs = append(errs, b.DeleteRange(prefix, after(prefix), nil))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

@@ -3,13 +3,15 @@
 package journal_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
@@ -60,7 +62,7 @@ func index(t *testing.T, j *journal.Journal, from, to uint64) {
 	for seq := from; seq <= to; seq++ {
 		es = append(es, entry(seq, fmt.Sprint("id-", seq), fmt.Sprint("subject-", seq%3)))
 	}
-	if err := j.Index("devices", es, to+1); err != nil {
+	if err := j.Index("devices", es, nil, to+1); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -108,26 +110,26 @@ func TestViewsTellTheStory(t *testing.T) {
 		Pending:   map[uint32]map[journal.RoutePair]journal.Standing{hour(): {{Rule: "all", Target: "archive"}: {Parked: 1, Live: 1}}},
 		NotRouted: map[uint32]uint64{hour(): 1}, Indexed: 5, RoutedTo: 4, Floor: 3,
 	}
-	if d := cmp.Diff(want, l); d != "" {
+	if d := gocmp.Diff(want, l); d != "" {
 		t.Errorf("Ledger (-want +got):\n%s", d)
 	}
 
-	pending, err := j.PendingOf("devices", 1)
-	if err != nil {
-		t.Fatal(err)
+	pending, ok, err := j.FindPending("devices", 1, archive.Rule, archive.Target)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
 	}
 	parked := journal.Pending{Seq: 1, Route: archive, Check: 11, Hour: hour(), State: journal.Parked, Attempts: 1,
 		Due: base.Add(5 * time.Second), First: base, Record: 3}
-	if d := cmp.Diff([]journal.Pending{parked}, pending); d != "" {
-		t.Errorf("PendingOf (-want +got):\n%s", d)
+	if d := gocmp.Diff(parked, pending); d != "" {
+		t.Errorf("FindPending (-want +got):\n%s", d)
 	}
 	if at, err := j.NextDue("archive"); err != nil || !at.Equal(base.Add(5*time.Second)) {
 		t.Errorf("NextDue = %v, %v", at, err)
 	}
-	if ids, err := j.ByID("devices", "id-4", 10); err != nil || !cmp.Equal(ids, []uint64{4}) {
+	if ids, err := j.ByID("devices", "id-4", 0, 10); err != nil || !gocmp.Equal(ids, []uint64{4}) {
 		t.Errorf("ByID = %v, %v", ids, err)
 	}
-	if seqs, err := j.BySubject("devices", "subject-1", 4, 10); err != nil || !cmp.Equal(seqs, []uint64{1}) {
+	if seqs, err := j.BySubject("devices", "subject-1", 4, 10); err != nil || !gocmp.Equal(seqs, []uint64{1}) {
 		t.Errorf("BySubject below 4 = %v, %v", seqs, err)
 	}
 	if m, err := j.InForce("devices", 100); err != nil || m.Ruleset != 9 || len(m.Rules) != 2 {
@@ -193,7 +195,7 @@ func TestDueDeliveries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !cmp.Equal(order, []uint64{4, 1}) {
+	if !gocmp.Equal(order, []uint64{4, 1}) {
 		t.Errorf("due in order %v, want [4 1]", order)
 	}
 }
@@ -216,8 +218,8 @@ func TestViewsAreRebuilt(t *testing.T) {
 	if got, err := j.Applied("devices"); err != nil || got != f.seq {
 		t.Fatalf("after a clean stop Applied = %d, %v, want %d", got, err, f.seq)
 	}
-	if got, err := j.Ledger("devices", 0, ^uint32(0)); err != nil || !cmp.Equal(want, got) {
-		t.Errorf("after a clean stop: %v\n%s", err, cmp.Diff(want, got))
+	if got, err := j.Ledger("devices", 0, ^uint32(0)); err != nil || !gocmp.Equal(want, got) {
+		t.Errorf("after a clean stop: %v\n%s", err, gocmp.Diff(want, got))
 	}
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
@@ -230,8 +232,8 @@ func TestViewsAreRebuilt(t *testing.T) {
 		}
 	}
 	index(t, j, 1, 4)
-	if got, err := j.Ledger("devices", 0, ^uint32(0)); err != nil || !cmp.Equal(want, got) {
-		t.Errorf("rebuilt: %v\n%s", err, cmp.Diff(want, got))
+	if got, err := j.Ledger("devices", 0, ^uint32(0)); err != nil || !gocmp.Equal(want, got) {
+		t.Errorf("rebuilt: %v\n%s", err, gocmp.Diff(want, got))
 	}
 }
 
@@ -242,9 +244,9 @@ func TestLostEventsAreCounted(t *testing.T) {
 	story(f)
 	index(t, j, 1, 4)
 	index(t, j, 5, 10)
-	f.apply(func(e *journal.Encoder) { e.Lost(journal.Lost{From: 3, To: 20}) }) // 3 and 4 were routed, 11-20 never counted
+	// Damage took 3 to 20: 3 and 4 were routed before, and 11 to 20 were never counted.
 	f.apply(func(e *journal.Encoder) { e.Skipped(5, 20) })
-	if err := j.Index("devices", nil, 21); err != nil {
+	if err := j.Index("devices", nil, nil, 21); err != nil {
 		t.Fatal(err)
 	}
 	l, err := j.Ledger("devices", 0, ^uint32(0))
@@ -266,7 +268,7 @@ func TestTrimForgets(t *testing.T) {
 	story(f)
 	index(t, j, 1, 5)
 	f.apply(func(e *journal.Encoder) { e.Mark(journal.Mark{First: 4, Ruleset: 10}) })
-	if err := j.Trim("devices", 4); err != nil {
+	if err := j.Trim("devices", 4, 1); err != nil {
 		t.Fatal(err)
 	}
 	if m, err := j.InForce("devices", 5); err != nil || m.Ruleset != 10 {
@@ -309,10 +311,138 @@ func TestJourneyIsReadFromTheStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !got.Routed || got.Check != 11 || !cmp.Equal(got.Routes, []journal.Route{warm, archive}) || len(got.Outcomes) != 2 {
+	if !got.Routed || got.Check != 11 || !gocmp.Equal(got.Routes, []journal.Route{warm, archive}) || len(got.Outcomes) != 2 {
 		t.Errorf("Journey(1) = %+v", got)
 	}
 	if got, err := j.Journey(ctx, "devices", stream, 99); err != nil || got.Routed {
 		t.Errorf("Journey(99) = %+v, %v, want none", got, err)
+	}
+}
+
+// Arrivals are not in order where an hour ends: the account of any cut through them is right, hour by hour.
+func TestNotRoutedIsCountedByHour(t *testing.T) {
+	j := open(t, t.TempDir())
+	defer j.Close()
+	f := &feeder{t: t, j: j}
+	late := base.Add(time.Hour)
+	var es []eventlog.Entry
+	for seq, at := range map[uint64]time.Time{1: base, 2: late, 4: base, 5: late, 7: base} { // 3 and 6 are gaps
+		e := entry(seq, fmt.Sprint(seq), "")
+		e.Record.Received = at
+		es = append(es, e)
+	}
+	slices.SortFunc(es, func(a, b eventlog.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
+	if err := j.Index("devices", es, []journal.Gone{{Seq: 6, Hour: hour() + 1}}, 9); err != nil {
+		t.Fatal(err)
+	}
+	for routed, want := range []map[uint32]uint64{
+		{hour(): 3, hour() + 1: 3}, {hour(): 2, hour() + 1: 3}, {hour(): 2, hour() + 1: 2}, {hour(): 2, hour() + 1: 2},
+		{hour(): 1, hour() + 1: 2}, {hour(): 1, hour() + 1: 1}, {hour(): 1}, {}, {},
+	} {
+		switch {
+		case routed == 3 || routed == 8:
+			f.apply(func(e *journal.Encoder) { e.Skipped(uint64(routed), uint64(routed)) })
+		case routed > 0:
+			f.apply(func(e *journal.Encoder) { e.Routed(journal.Routed{Seq: uint64(routed), Hour: hour()}) })
+		}
+		l, err := j.Ledger("devices", 0, ^uint32(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := gocmp.Diff(want, l.NotRouted); d != "" {
+			t.Errorf("routed to %d (-want +got):\n%s", routed, d)
+		}
+	}
+}
+
+// A set of rules that takes the place of a larger one, before an event met that, leaves nothing of it.
+func TestAMarkReplacesAllPartsOfTheOneBefore(t *testing.T) {
+	j := open(t, t.TempDir())
+	defer j.Close()
+	f := &feeder{t: t, j: j}
+	one, two := []journal.RuleRef{{Name: "one", Revision: 1}}, []journal.RuleRef{{Name: "two", Revision: 2}}
+	f.apply(func(e *journal.Encoder) {
+		e.Mark(journal.Mark{First: 5, Ruleset: 1, Part: 0, Rules: one})
+		e.Mark(journal.Mark{First: 5, Ruleset: 1, Part: 1, Rules: two})
+	})
+	f.apply(func(e *journal.Encoder) { e.Mark(journal.Mark{First: 5, Ruleset: 2, Part: 0, Rules: two}) })
+	m, err := j.InForce("devices", 5)
+	if err != nil || m.Ruleset != 2 || !gocmp.Equal(m.Rules, two) {
+		t.Errorf("InForce = %+v, %v, want ruleset 2 with %v", m, err, two)
+	}
+}
+
+// A delivery that was parked again since the reading of due times began is not due.
+func TestDueTimesThatChangedMeanwhile(t *testing.T) {
+	j := open(t, t.TempDir())
+	defer j.Close()
+	f := &feeder{t: t, j: j}
+	f.apply(func(e *journal.Encoder) {
+		e.Routed(journal.Routed{Seq: 1, Hour: hour(), Routes: []journal.Route{archive}})
+		e.Outcome(journal.Outcome{Seq: 1, Route: archive, State: journal.Parked, At: base, Due: base})
+	})
+	err := j.DueFor("archive", func(journal.DueKey) (journal.Verdict, error) {
+		f.apply(func(e *journal.Encoder) {
+			e.Outcome(journal.Outcome{Seq: 1, Route: archive, State: journal.Parked, Attempt: 1, At: base, Due: base.Add(time.Hour)})
+		})
+		return journal.Take, nil
+	}, func(d journal.Due) error {
+		t.Errorf("taken: %+v", d)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRulesThatNobodyNeedsAreForgotten(t *testing.T) {
+	j := open(t, t.TempDir())
+	defer j.Close()
+	f := &feeder{t: t, j: j}
+	for rev := uint64(1); rev <= 4; rev++ {
+		f.apply(func(e *journal.Encoder) {
+			e.RuleDoc(journal.RuleDoc{Name: "r", Revision: rev, Raw: []byte("{}")})
+			e.Mark(journal.Mark{First: rev * 10, Ruleset: rev, Rules: []journal.RuleRef{{Name: "r", Revision: rev}}})
+		})
+	}
+	f.apply(func(e *journal.Encoder) { e.RuleDoc(journal.RuleDoc{Name: "r", Revision: 5, Raw: []byte("{}")}) }) // its mark comes
+	if err := j.Trim("devices", 35, 5); err != nil {
+		t.Fatal(err)
+	}
+	for rev, want := range map[uint64]bool{1: false, 2: false, 3: true, 4: true, 5: true} {
+		doc, err := j.RuleDocument("devices", "r", rev)
+		if err != nil || (doc != nil) != want {
+			t.Errorf("document of revision %d: %q, %v, want it kept: %v", rev, doc, err, want)
+		}
+	}
+}
+
+func TestForget(t *testing.T) {
+	j := open(t, t.TempDir())
+	defer j.Close()
+	f := &feeder{t: t, j: j}
+	story(f)
+	index(t, j, 1, 4)
+	if err := j.ForgetHours("devices", hour()); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := j.Ledger("devices", 0, ^uint32(0)); err != nil || len(l.Hours) != 1 {
+		t.Errorf("the hour itself is gone: %+v, %v", l, err)
+	}
+	if err := j.ForgetHours("devices", hour()+1); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := j.Ledger("devices", 0, ^uint32(0)); err != nil || len(l.Hours) != 0 {
+		t.Errorf("hours are left: %+v, %v", l.Hours, err)
+	}
+	if err := j.Forget("devices"); err != nil {
+		t.Fatal(err)
+	}
+	done, err := j.Applied("devices")
+	if at, err2 := j.NextDue("archive"); done != 0 || !at.IsZero() || err != nil || err2 != nil {
+		t.Errorf("Applied = %d, NextDue = %v, %v, %v", done, at, err, err2)
+	}
+	if n, err := j.LastDead(); n != 1 || err != nil {
+		t.Errorf("LastDead = %d, %v", n, err)
 	}
 }

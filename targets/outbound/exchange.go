@@ -5,11 +5,13 @@ package outbound
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/rialto-bridge/rialto/targets"
@@ -22,6 +24,9 @@ type Message struct {
 	Header http.Header // given away: Exchange adds to it; its value slices are shared, not changed
 	Body   []byte      // not to be changed afterwards: it may still be on its way when Exchange has returned
 }
+
+// maxLocation is how much of a redirect's Location an attempt names; its query, which may hold secrets, is left out.
+const maxLocation = 200
 
 // emptyRequest is what requests are made from: a copy with a context is one allocation.
 var emptyRequest http.Request
@@ -50,6 +55,9 @@ func Exchange(ctx context.Context, client *http.Client, m Message, now func() ti
 		retryAfter = targets.ParseRetryAfter(v, now())
 	}
 	if e := targets.StatusError(resp.StatusCode, retryAfter); e != nil {
+		if to, _, _ := strings.Cut(resp.Header.Get("Location"), "?"); to != "" && e.Reason == targets.ReasonRedirect {
+			e.Err = fmt.Errorf("status %d to %s, which is not followed", resp.StatusCode, Sanitise([]byte(to[:min(len(to), maxLocation)])))
+		}
 		return res, e // the status has said it; how the rest of the answer fared does not matter
 	}
 	if err != nil {

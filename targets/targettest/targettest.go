@@ -270,6 +270,9 @@ func (s Subject) redirects(t *testing.T) {
 			if err == nil || err.Reason != targets.ReasonRedirect || !err.Permanent {
 				t.Errorf("%d to %q: %v, want a permanent redirect", n, to, err)
 			}
+			if err != nil && !strings.Contains(err.Error(), to) {
+				t.Errorf("%d to %q: the error says %q and not where to", n, to, err)
+			}
 			if f.requests.Load() != before+1 {
 				t.Errorf("%d to %q was followed", n, to)
 			}

@@ -58,6 +58,9 @@ type Options struct {
 	Limits    event.Limits // of ingested events
 	Version   string       // of the program, for /openapi.json and the page
 	Listeners func() []Listener
+	// InForce blocks until a definition is in force at a revision or a later one, for revision 0 until it is gone, or
+	// until ctx is done. nil does not wait.
+	InForce func(ctx context.Context, k store.Key, revision uint64)
 	// Checks adds to what the bridge says to /readyz; may be nil.
 	Checks func() []bridge.Check
 
@@ -140,6 +143,9 @@ func New(o Options) (*API, error) {
 	}
 	if o.Listeners == nil {
 		o.Listeners = func() []Listener { return nil }
+	}
+	if o.InForce == nil {
+		o.InForce = func(context.Context, store.Key, uint64) {}
 	}
 	if o.Checks == nil {
 		o.Checks = func() []bridge.Check { return nil }

@@ -122,6 +122,7 @@ func control[I, O any](a *API, op huma.Operation, n need, handle func(context.Co
 		}
 		op.Responses["default"] = problemResponse()
 	}
+	body := op.RequestBody // huma describes a raw body as bytes, whatever stands here
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := handle(ctx, in)
 		if err != nil {
@@ -129,4 +130,15 @@ func control[I, O any](a *API, op huma.Operation, n need, handle func(context.Co
 		}
 		return out, nil
 	})
+	if body != nil {
+		described(a.huma.OpenAPI().Paths[op.Path], op.Method).RequestBody = body
+	}
+}
+
+// described returns the description of an operation.
+func described(p *huma.PathItem, method string) *huma.Operation {
+	if method == http.MethodPost {
+		return p.Post
+	}
+	return p.Put
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -256,6 +258,7 @@ func (a *API) putDocument(ctx context.Context, k *Kind, in *putIn) (*documentOut
 	if err != nil {
 		return nil, err
 	}
+	leave = sync.OnceFunc(leave)
 	defer leave()
 	for range maxTries {
 		old, err := a.current(ctx, sk)
@@ -288,6 +291,8 @@ func (a *API) putDocument(ctx context.Context, k *Kind, in *putIn) (*documentOut
 				return nil, err
 			}
 		}
+		leave()
+		a.awaitInForce(ctx, sk, d.Revision)
 		return a.documentOut(k, d, status, "")
 	}
 	return nil, fault.New(fault.Conflict, "%s is being changed by others all the time", sk)
@@ -351,6 +356,7 @@ func (a *API) deleteDocument(ctx context.Context, k *Kind, in *deleteIn) (*nothi
 	if err != nil {
 		return nil, err
 	}
+	leave = sync.OnceFunc(leave)
 	defer leave()
 	for range maxTries {
 		old, err := a.o.Store.Get(ctx, sk)
@@ -376,9 +382,24 @@ func (a *API) deleteDocument(ctx context.Context, k *Kind, in *deleteIn) (*nothi
 		if err == nil && k.Name == kindKey {
 			err = a.keyChanged(old, true)
 		}
+		if err == nil {
+			leave()
+			a.awaitInForce(ctx, sk, 0)
+		}
 		return nil, err
 	}
 	return nil, fault.New(fault.Conflict, "%s is being changed by others all the time", sk)
+}
+
+// inForceWithin is how long an answer waits for a written definition to be in force.
+const inForceWithin = 2 * time.Second
+
+// awaitInForce blocks until what was written is in force here, so that whoever has the answer can rely on it: an event
+// published next meets the rule. If that takes too long the answer goes out all the same.
+func (a *API) awaitInForce(ctx context.Context, sk store.Key, revision uint64) {
+	ctx, cancel := context.WithTimeout(ctx, inForceWithin)
+	defer cancel()
+	a.o.InForce(ctx, sk, revision)
 }
 
 // unused refuses to delete what others name.

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/journal"
+	"github.com/rialto-bridge/rialto/targets"
+)
+
+// While a worker reads what is due, another delivery is parked, too late for that reading. The lane must not forget it.
+func TestWhatIsParkedDuringAReadingOfTheDueIsNotForgotten(t *testing.T) {
+	j, err := journal.Open(journal.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	now := time.Now()
+	var l *lane
+	park := true
+	b := &Bridge{o: Options{Journal: j, Now: func() time.Time {
+		if park { // called by readDue, without the lane's lock
+			park = false
+			l.recorded(&task{lane: l}, journal.Outcome{State: journal.Parked, Due: now.Add(time.Minute)})
+		}
+		return now
+	}}}
+	l = newLane(b, &targets.Definition{Name: "ops"}, nil)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.nextDue = now
+	l.load()
+	if !l.nextDue.Equal(now.Add(time.Minute)) {
+		t.Errorf("the lane looks again at %v, want %v", l.nextDue, now.Add(time.Minute))
+	}
+}

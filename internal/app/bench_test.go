@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	mqtt3 "github.com/eclipse/paho.mqtt.golang"
+)
+
+// These benchmarks measure whole processes: the bridge runs in one of its own, so does what it is compared with, and the
+// load comes from this one. Figures are ratios within one run, and processor time as the system counts it.
+
+// childNull, in the environment, makes this test binary an HTTP server that reads bodies, answers 202 and counts.
+const childNull = "RIALTO_TEST_CHILD_NULL"
+
+func beNull() int {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	var mu sync.Mutex
+	seen, requests := map[string]bool{}, 0
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /null", func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Header()["Content-Type"] = []string{"application/json"}
+		w.WriteHeader(http.StatusAccepted)
+		w.Write([]byte(`{"accepted":[{"id":"x","position":"EV_default:1"}]}`))
+	})
+	mux.HandleFunc("POST /sink", func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		mu.Lock()
+		requests++
+		seen[r.Header.Get("Ce-Id")] = true
+		mu.Unlock()
+		w.WriteHeader(http.StatusNoContent)
+	})
+	mux.HandleFunc("GET /count", func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintf(w, "%d %d", len(seen), requests)
+	})
+	mux.HandleFunc("POST /reset", func(http.ResponseWriter, *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		clear(seen)
+		requests = 0
+	})
+	fmt.Printf("ready %s\n", ln.Addr())
+	go http.Serve(ln, mux)        // until the parent is gone
+	io.Copy(io.Discard, os.Stdin) // which closes this
+	return 0
+}
+
+// spawnNull starts such a server and returns its URL.
+func spawnNull(b testing.TB) (url string, pid int) {
+	b.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childNull+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		in.Close()
+		cmd.Wait() // it ends with its input
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		b.Fatal(err)
+	}
+	return "http://" + strings.TrimSpace(strings.TrimPrefix(line, "ready ")), cmd.Process.Pid
+}
+
+// cpuOf is the processor time a process has used.
+func cpuOf(b testing.TB, pid int) time.Duration {
+	b.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+2:]))
+	var ticks int64
+	for _, f := range fields[11:13] { // user, system
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// load sends n requests over conns connections that stay open, as fast as answers come, and returns how long it took.
+// request writes the bytes of the i-th request. Every answer must have the status.
+func load(b testing.TB, addr string, conns, n, status int, request func(dst []byte, i int) []byte) time.Duration {
+	b.Helper()
+	var next atomic.Int64
+	want := fmt.Sprintf("HTTP/1.1 %d ", status)
+	var wg sync.WaitGroup
+	began := time.Now()
+	for range conns {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			c, err := net.Dial("tcp", addr)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			defer c.Close()
+			in := bufio.NewReaderSize(c, 1024)
+			var buf []byte
+			for i := next.Add(1); i <= int64(n); i = next.Add(1) {
+				buf = request(buf[:0], int(i))
+				if _, err := c.Write(buf); err != nil {
+					b.Error(err)
+					return
+				}
+				if err := readAnswer(in, want); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	return time.Since(began)
+}
+
+// readAnswer reads one answer and compares the start of its first line.
+func readAnswer(in *bufio.Reader, want string) error {
+	line, err := in.ReadSlice('\n')
+	if err != nil {
+		return err
+	}
+	if !bytes.HasPrefix(line, []byte(want)) {
+		return fmt.Errorf("answer %q, want %q", line, want)
+	}
+	length := 0
+	for {
+		if line, err = in.ReadSlice('\n'); err != nil {
+			return err
+		}
+		if len(line) <= 2 {
+			break
+		}
+		if name, value, ok := bytes.Cut(line, []byte(": ")); ok && bytes.EqualFold(name, []byte("Content-Length")) {
+			if length, err = strconv.Atoi(string(bytes.TrimSpace(value))); err != nil {
+				return err
+			}
+		}
+	}
+	_, err = in.Discard(length)
+	return err
+}
+
+// eventRequest is a binary CloudEvent of 256 bytes to a path.
+func eventRequest(path, host, key, run string) func(dst []byte, i int) []byte {
+	body := `{"temperature":7.5,"pad":"` + strings.Repeat("x", 228) + `"}`
+	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
+		"Content-Length: %d\r\nce-specversion: 1.0\r\nce-type: com.example.load\r\nce-source: /bench/%s\r\nce-time: 2026-03-01T10:20:30Z\r\nce-id: ",
+		path, host, key, len(body), run)
+	return func(dst []byte, i int) []byte {
+		dst = append(dst, head...)
+		dst = strconv.AppendInt(dst, int64(i), 10)
+		dst = append(dst, "\r\n\r\n"...)
+		return append(dst, body...)
+	}
+}
+
+func medianOf(f []float64) float64 {
+	s := slices.Sorted(slices.Values(f))
+	return s[len(s)/2]
+}
+
+// BenchmarkIngest compares taking events in over HTTP, stored and synced before the answer, with a bare net/http
+// handler that reads the body and answers: 256 connections, the two in turns.
+func BenchmarkIngest(b *testing.B) {
+	s, cmd := spawn(b, b.TempDir())
+	null, nullPID := spawnNull(b)
+	const conns, turns = 256, 5
+	n := max(b.N, 2000)
+	addr, nullAddr := strings.TrimPrefix(s.url, "http://"), strings.TrimPrefix(null, "http://")
+	warm := eventRequest("/v1/buses/default/events", addr, s.key, "warm")
+	load(b, addr, conns, n/4, 202, warm)
+	load(b, nullAddr, conns, n/4, 202, eventRequest("/null", nullAddr, s.key, "warm"))
+	var rates, nulls, ratios, cpus, nullCPUs []float64
+	b.ResetTimer()
+	for turn := range turns {
+		cpu := cpuOf(b, cmd.Process.Pid)
+		rate := float64(n) / load(b, addr, conns, n, 202, eventRequest("/v1/buses/default/events", addr, s.key, fmt.Sprint(turn))).Seconds()
+		cpus = append(cpus, float64((cpuOf(b, cmd.Process.Pid)-cpu).Microseconds())/float64(n))
+		cpu = cpuOf(b, nullPID)
+		bare := float64(n) / load(b, nullAddr, conns, n, 202, eventRequest("/null", nullAddr, s.key, fmt.Sprint(turn))).Seconds()
+		nullCPUs = append(nullCPUs, float64((cpuOf(b, nullPID)-cpu).Microseconds())/float64(n))
+		rates, nulls, ratios = append(rates, rate), append(nulls, bare), append(ratios, rate/bare)
+	}
+	b.ReportMetric(medianOf(rates), "events/s")
+	b.ReportMetric(medianOf(nulls), "bare/s")
+	b.ReportMetric(100*medianOf(ratios), "%-of-bare")
+	b.ReportMetric(medianOf(cpus), "cpu-us/event")
+	b.ReportMetric(medianOf(nullCPUs), "bare-cpu-us/event")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkEndToEnd takes events in over HTTP, routes them and delivers each to a webhook in a process of its own, all on
+// this machine. It ends when the last one has arrived, and fails if one is lost or comes twice.
+func BenchmarkEndToEnd(b *testing.B) {
+	s, cmd := spawn(b, b.TempDir())
+	sink, _ := spawnNull(b)
+	s.target("sink", sink+"/sink", `{"concurrency":32}`)
+	s.rule("default", "all", `{"type":["com.example.load"]}`, "sink")
+	addr := strings.TrimPrefix(s.url, "http://")
+	n := max(b.N, 2000)
+	run := func(name string, n int) (rate float64) {
+		resp, err := http.Post(sink+"/reset", "", nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		resp.Body.Close()
+		began := time.Now()
+		load(b, addr, 64, n, 202, eventRequest("/v1/buses/default/events", addr, s.key, name))
+		var unique, requests int
+		eventually(b, time.Minute, func() (string, bool) {
+			resp, err := http.Get(sink + "/count")
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if _, err := fmt.Fscan(resp.Body, &unique, &requests); err != nil {
+				b.Fatal(err)
+			}
+			return fmt.Sprintf("%d of %d arrived", unique, n), unique >= n
+		})
+		rate = float64(n) / time.Since(began).Seconds()
+		if requests != n {
+			b.Errorf("%d requests for %d events", requests, n)
+		}
+		return rate
+	}
+	run("warm", n/4)
+	var rates, cpus []float64
+	b.ResetTimer()
+	for turn := range 3 {
+		cpu := cpuOf(b, cmd.Process.Pid)
+		rates = append(rates, run(fmt.Sprint(turn), n))
+		cpus = append(cpus, float64((cpuOf(b, cmd.Process.Pid)-cpu).Microseconds())/float64(n))
+	}
+	s.settled("default", time.Minute)
+	b.ReportMetric(medianOf(rates), "delivered/s")
+	b.ReportMetric(medianOf(cpus), "cpu-us/event")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkMQTTPublish measures QoS 1 publishes, stored and synced before the PUBACK: 20 clients, 100 under way each.
+func BenchmarkMQTTPublish(b *testing.B) {
+	s, cmd := spawn(b, b.TempDir())
+	const clients, window = 20, 100
+	n := max(b.N, 4000)
+	payload := `{"temperature":7.5,"pad":"` + strings.Repeat("x", 228) + `"}`
+	conns := make([]mqtt3.Client, clients)
+	for i := range conns {
+		conns[i] = mqtt3.NewClient(mqtt3.NewClientOptions().AddBroker("tcp://" + s.mqtt).SetClientID(fmt.Sprint("bench-", i)).SetMessageChannelDepth(window))
+		if tok := conns[i].Connect(); !tok.WaitTimeout(10*time.Second) || tok.Error() != nil {
+			b.Fatal(tok.Error())
+		}
+		defer conns[i].Disconnect(0)
+	}
+	b.ResetTimer()
+	cpu, began := cpuOf(b, cmd.Process.Pid), time.Now()
+	var wg sync.WaitGroup
+	for i, c := range conns {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			under := make(chan mqtt3.Token, window)
+			go func() {
+				defer close(under)
+				for range n / clients {
+					under <- c.Publish(fmt.Sprint("bench/", i), 1, false, payload)
+				}
+			}()
+			for tok := range under {
+				if !tok.WaitTimeout(20*time.Second) || tok.Error() != nil {
+					b.Error("publish: ", tok.Error())
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	b.ReportMetric(float64(n)/time.Since(began).Seconds(), "events/s")
+	b.ReportMetric(float64((cpuOf(b, cmd.Process.Pid)-cpu).Microseconds())/float64(n), "cpu-us/event")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkStart measures a start on an empty directory and one after a clean stop, and the memory of an idle bridge.
+func BenchmarkStart(b *testing.B) {
+	var empty, again, rss []float64
+	for range max(min(b.N, 5), 3) {
+		dir := b.TempDir()
+		for i, to := range []*[]float64{&empty, &again} {
+			began := time.Now()
+			s, cmd := spawn(b, dir)
+			*to = append(*to, float64(time.Since(began).Microseconds())/1000)
+			if status, _ := s.call("GET", "/readyz", ""); status != http.StatusOK {
+				b.Errorf("readyz: %d", status)
+			}
+			if i == 1 {
+				rss = append(rss, residentMB(b, cmd.Process.Pid))
+			}
+			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				b.Fatal(err)
+			}
+			cmd.Wait() // how it ends shows in the next start
+		}
+	}
+	b.ReportMetric(medianOf(empty), "ms-empty")
+	b.ReportMetric(medianOf(again), "ms-again")
+	b.ReportMetric(medianOf(rss), "MB-RSS")
+	b.ReportMetric(0, "ns/op")
+}
+
+func residentMB(b testing.TB, pid int) float64 {
+	b.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if v, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			var kb float64
+			if _, err := fmt.Sscan(v, &kb); err != nil {
+				b.Fatal(err)
+			}
+			return kb / 1000
+		}
+	}
+	b.Fatal("no VmRSS")
+	return 0
+}

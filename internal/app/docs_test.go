@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+var docBlock = regexp.MustCompile("(?ms)^```sh http=(\\d+)\n(.*?)^```$")
+
+// TestHTTPByExample runs every call of docs/http.md that says what it answers, in order, against a fresh bridge.
+func TestHTTPByExample(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/http.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := docBlock.FindAllStringSubmatch(string(doc), -1)
+	if len(blocks) < 30 {
+		t.Fatalf("%d calls found: has the marking changed?", len(blocks))
+	}
+	s, _ := start(t, options(t.TempDir()))
+	for _, b := range blocks {
+		status, script := b[1], b[2]
+		script = strings.Replace(script, "curl ", "curl -w '\\n%{http_code}' ", 1) // the last line of the output
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
+		cmd.Env = append(os.Environ(), "RIALTO_URL="+s.url, "RIALTO_KEY="+s.key)
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		err := cmd.Run()
+		cancel()
+		answer := strings.TrimSpace(out.String())
+		got := answer[strings.LastIndexByte(answer, '\n')+1:]
+		if err != nil || got != status {
+			t.Errorf("%s\nanswered %s, want %s (%v)\n%.500s", b[2], got, status, err, answer)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// TestSchemasAgree writes documents through the API and validates what it answers, and what it refuses, against the
+// schemas in /openapi.json.
+func TestSchemasAgree(t *testing.T) {
+	s, _ := start(t, options(t.TempDir()))
+	var spec struct {
+		Components struct{ Schemas map[string]json.RawMessage }
+	}
+	if err := json.Unmarshal([]byte(s.must("GET", "/openapi.json", "")), &spec); err != nil {
+		t.Fatal(err)
+	}
+	valid := func(kind, doc string) error {
+		c := jsonschema.NewCompiler()
+		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(spec.Components.Schemas[kind]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.AddResource("mem:"+kind, v); err != nil {
+			t.Fatal(err)
+		}
+		sch, err := c.Compile("mem:" + kind)
+		if err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
+		inst, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(doc)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sch.Validate(inst)
+	}
+	for _, c := range []struct {
+		kind, path, doc string
+		ok              bool
+	}{
+		{"Bus", "/v1/buses/orders", `{"kind":"Bus","name":"orders","labels":{"a":"b"},"description":"x","retention":{"maxAge":"24h","maxBytes":"20GiB"},"dedupWindow":"5m","schemaPolicy":"off"}`, true},
+		{"Bus", "/v1/buses/orders", `{"name":"orders","nonsense":1}`, false},
+		{"Bus", "/v1/buses/orders", `{"name":"orders","schemaPolicy":"warn"}`, false},
+		{"Target", "/v1/targets/ops", `{"kind":"Target","name":"ops","type":"webhook","config":{"url":"http://127.0.0.1:9/","mode":"structured","secret":{"ref":"env:X"},"headers":{"x-a":"b"}},
+			"delivery":{"concurrency":4,"timeout":"5s","retry":{"maxAttempts":3,"maxAge":"1h","schedule":["1s","2s"]}}}`, true},
+		{"Target", "/v1/targets/ops", `{"name":"ops","type":"pigeon","config":{}}`, false},
+		{"Target", "/v1/targets/ops", `{"name":"ops","type":"webhook","config":{"uri":"http://127.0.0.1:9/"}}`, false},
+		{"Target", "/v1/targets/ops", `{"name":"ops","type":"webhook","config":{"url":"http://127.0.0.1:9/"},"delivery":{"concurrency":0}}`, false},
+		{"Rule", "/v1/buses/default/rules/warm", `{"kind":"Rule","name":"warm","bus":"default","description":"x","labels":{},"disabled":true,"pattern":{"type":["a"]},"targets":[{"target":"ops","transform":{"constant":"x"}}]}`, true},
+		{"Rule", "/v1/buses/default/rules/warm", `{"name":"warm","pattern":{"type":["a"]}}`, false},
+		{"Rule", "/v1/buses/default/rules/warm", `{"name":"warm","pattern":{},"targets":[{"target":"ops"}]}`, false},
+		{"Device", "/v1/devices/box", `{"kind":"Device","name":"box","principal":"p","clientIds":["box-*"],"labels":{},"password":{"value":"secret enough"}}`, true},
+		{"Device", "/v1/devices/box", `{"name":"box"}`, false},
+		{"Device", "/v1/devices/box", `{"name":"box","password":{"value":"a","ref":"env:X"}}`, false},
+	} {
+		status, answer := s.call("PUT", c.path, c.doc)
+		if taken := status == 200 || status == 201; taken != c.ok {
+			t.Errorf("PUT %s: %d %s", c.doc, status, answer)
+			continue
+		}
+		if err := valid(c.kind, c.doc); (err == nil) != c.ok {
+			t.Errorf("schema of %s on %s: %v", c.kind, c.doc, err)
+		}
+		if c.ok {
+			if err := valid(c.kind, answer); err != nil {
+				t.Errorf("schema of %s on the answer %s: %v", c.kind, answer, err)
+			}
+		}
+	}
+}

@@ -311,6 +311,7 @@ type Scratch struct {
 	epoch   uint32 // of this event; what has another stamp is not of it
 	slots   []slot // by node of the trie
 	values  []scalar
+	thrift  thrift  // of values
 	touched []int32 // nodes with values
 	tainted bool    // some node is
 	doubted bool    // what a lookup finds proves nothing: a number has no exact key, or a text is not UTF-8
@@ -358,7 +359,7 @@ func (s *Scratch) begin(x *Index) {
 	s.listed = atLeastLen(s.listed, int(x.allLists))
 	s.memos = atLeastLen(s.memos, int(x.allMemos))
 	s.doc.reset()
-	if cap(s.values) > keepNodes {
+	if s.thrift.spare(cap(s.values), len(s.values), keepNodes) {
 		s.values = nil
 	}
 	s.values, s.touched, s.found = s.values[:0], s.touched[:0], s.found[:0]

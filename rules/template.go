@@ -4,11 +4,15 @@ package rules
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/expr-lang/expr"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/fault"
@@ -39,10 +43,11 @@ const (
 	inValue                 // where a JSON value stands: JSON, null for what is absent
 )
 
-// reference is what a placeholder stands for: a path, or a variable.
+// reference is what a placeholder stands for: a path, an expression, or a variable.
 type reference struct {
-	path     *path
-	variable variable
+	path       *path
+	expression *Expression
+	variable   variable
 }
 
 type variable uint8
@@ -355,20 +360,27 @@ func scanDollar(s string) ([]piece, error) {
 	return pieces, nil
 }
 
+// closingBrace returns where the brace is that closes one before s, -1 if there is none. Braces in quotes, and pairs of
+// them, as expressions have, are passed over.
 func closingBrace(s string) int {
 	var quote byte
+	depth := 0
 	for i := 0; i < len(s); i++ {
 		switch b := s[i]; {
-		case quote != 0 && b == '\\':
+		case quote != 0 && quote != '`' && b == '\\':
 			i++
 		case quote != 0:
 			if b == quote {
 				quote = 0
 			}
-		case b == '\'' || b == '"':
+		case b == '\'' || b == '"' || b == '`':
 			quote = b
-		case b == '}':
+		case b == '{':
+			depth++
+		case b == '}' && depth == 0:
 			return i
+		case b == '}':
+			depth--
 		}
 	}
 	return -1
@@ -436,7 +448,7 @@ func awsReference(paths map[string]*path) func(string) (*reference, error) {
 	}
 }
 
-// parseReference reads the inside of ${...}: a variable, an attribute, a path below data, or a JSONPath.
+// parseReference reads the inside of ${...}: a variable, an attribute, a path below data, a JSONPath, or an expression.
 func parseReference(s string) (*reference, error) {
 	if v, ok := variables[s]; ok {
 		return &reference{variable: v}, nil
@@ -447,9 +459,9 @@ func parseReference(s string) (*reference, error) {
 	case strings.HasPrefix(s, "rialto."):
 		return nil, fmt.Errorf("there is no ${%s}; there are ${rialto.rule}, ${rialto.bus}, ${rialto.received} and ${rialto.event}", shorten(s, 60))
 	case s[0] != '$':
-		translated, err := translate(s)
-		if err != nil {
-			return nil, err
+		translated, ok := translate(s)
+		if !ok {
+			return parseComputed(s)
 		}
 		s = translated
 	}
@@ -460,28 +472,40 @@ func parseReference(s string) (*reference, error) {
 	return &reference{path: p}, nil
 }
 
-// translate turns data.items[0].name into a JSONPath.
-func translate(s string) (string, error) {
+// parseComputed reads what is no path.
+func parseComputed(s string) (*reference, error) {
+	e, err := compileExpression(s, expr.AsAny())
+	if err != nil {
+		return nil, fmt.Errorf("${%s} is no path, such as data.items[0].name or the JSONPath $.data['name'], and no expression: %w", shorten(s, 60), err)
+	}
+	return &reference{expression: e}, nil
+}
+
+// translate turns data.items[0].name into a JSONPath. A name may hold a dash, so that a difference needs spaces.
+func translate(s string) (string, bool) {
 	var b strings.Builder
 	b.WriteByte('$')
 	for _, step := range strings.Split(s, ".") {
-		name, index, _ := strings.Cut(step, "[")
-		if name == "" || strings.ContainsAny(name, " \t\r\n$@?*+/%=<>!&|()[]{}\"'\\,:;`") {
-			return "", fmt.Errorf("${%s} is not a path such as data.temperature or data.items[0].name; for other names write a JSONPath, ${$.data['name']}; expressions are not in this version", shorten(s, 60))
+		name, index, indexed := strings.Cut(step, "[")
+		if name == "" || indexed && index == "" || strings.ContainsAny(name, " \t\r\n$@?*+/%=<>!&|()[]{}\"'\\,:;`^#~") {
+			return "", false
 		}
 		b.WriteString("[" + string(appendString(nil, name)) + "]")
 		for index != "" {
 			number, rest, ok := strings.Cut(index, "]")
 			n, err := strconv.Atoi(number)
-			if !ok || err != nil || rest != "" && rest[0] != '[' {
-				return "", fmt.Errorf("${%s}: an index is a number in brackets, such as data.items[0]", shorten(s, 60))
+			if !ok || err != nil || rest != "" && (rest[0] != '[' || rest == "[") {
+				return "", false
 			}
 			b.WriteString("[" + strconv.Itoa(n) + "]")
 			index = strings.TrimPrefix(rest, "[")
 		}
 	}
-	return b.String(), nil
+	return b.String(), !isNumberLike(s)
 }
+
+// isNumberLike tells 1.5, which is a number, from a path.
+func isNumberLike(s string) bool { return '0' <= s[0] && s[0] <= '9' || s[0] == '-' }
 
 // render fills the template in.
 func (t *template) render(ev *event.Event, rc RenderContext) ([]byte, error) {
@@ -512,6 +536,9 @@ func (v *view) appendReference(dst []byte, r *reference, where context) ([]byte,
 		}
 		return appendValue(dst, where, kindArray, nil, list), nil
 	}
+	if r.expression != nil {
+		return v.appendComputed(dst, r.expression, where)
+	}
 	if r.path != nil {
 		nodes := r.path.selectFrom(v)
 		if len(nodes) == 0 {
@@ -536,6 +563,34 @@ func (v *view) appendReference(dst []byte, r *reference, where context) ([]byte,
 		return appendValue(dst, where, kindString, []byte(v.context.Bus), nil), nil
 	}
 	return appendValue(dst, where, kindString, []byte("urn:rialto:rule:"+v.context.Bus+":"+v.context.Rule), nil), nil
+}
+
+// appendComputed appends what an expression results in.
+func (v *view) appendComputed(dst []byte, e *Expression, where context) ([]byte, error) {
+	result, err := v.evaluation.run(e, v.event)
+	if err != nil {
+		return nil, fmt.Errorf("${%s}: %w", shorten(e.source, 80), err)
+	}
+	switch x := result.(type) {
+	case nil:
+		return appendAbsent(dst, where), nil
+	case string:
+		return appendValue(dst, where, kindString, []byte(x), nil), nil
+	case time.Time:
+		if x.IsZero() {
+			return appendAbsent(dst, where), nil
+		}
+		return appendValue(dst, where, kindString, appendTime(nil, x), nil), nil
+	case time.Duration:
+		return appendValue(dst, where, kindString, []byte(x.String()), nil), nil
+	}
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b) // which sorts the names of maps
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(result); err != nil {
+		return nil, fmt.Errorf("${%s} results in what is no JSON value, such as a division by zero", shorten(e.source, 80))
+	}
+	return appendValue(dst, where, kindObject, nil, bytes.TrimRight(b.Bytes(), "\n")), nil
 }
 
 // attributes is the JSON form without the payload.

@@ -6,8 +6,10 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/rules"
 )
@@ -50,6 +52,59 @@ func (b *Bridge) ExplainRule(ctx context.Context, bus, rule string, ev *event.Ev
 
 func explain(r *rules.Rule, ev *event.Event) rules.RuleExplanation {
 	return rules.RuleExplanation{Rule: r.Name, Bus: r.Bus, Revision: r.Revision, Disabled: r.Disabled, Explanation: r.Explain(ev)}
+}
+
+// What Observed looks at.
+const (
+	observedEvents = 200
+	observedBytes  = 4 << 20 // of data
+	observedLeast  = 20
+	observedPage   = 25
+)
+
+// Observed returns the paths that the newest stored events of a rule's bus have, of those events whose attributes are as
+// the rule wants them: what is in none of them, the rule asks in vain. nil means that there are too few to say so.
+func (b *Bridge) Observed(ctx context.Context, r *rules.Rule) (rules.Paths, error) {
+	p, err := b.path(r.Bus)
+	if err != nil {
+		return nil, err
+	}
+	seen := rules.Paths{}
+	var buf []eventlog.Entry
+	looked, size, fit := 0, 0, 0
+	for end, first := p.log.Committed(), max(p.log.First(), 1); end >= first && looked < observedEvents && size < observedBytes; {
+		from := first
+		if end-first >= observedPage {
+			from = end - observedPage + 1
+		}
+		if buf, _, err = p.log.Read(ctx, from, int(end-from+1), buf[:0]); err != nil {
+			return nil, err
+		}
+		for _, e := range slices.Backward(buf) {
+			ev := &e.Record.Event
+			looked++
+			size += len(ev.Data)
+			if attributesFit(r, ev) {
+				fit++
+				seen.Add(ev)
+			}
+		}
+		end = from - 1
+	}
+	if fit < observedLeast {
+		return nil, nil
+	}
+	return seen, nil
+}
+
+// attributesFit reports whether no clause of a rule about attributes fails.
+func attributesFit(r *rules.Rule, ev *event.Event) bool {
+	head := *ev
+	head.Data = nil // which is never parsed then
+	return !slices.ContainsFunc(r.Explain(&head).Clauses, func(c rules.Clause) bool {
+		inside := c.Path == "" || c.Path == "data" || strings.HasPrefix(c.Path, "data.") || strings.HasSuffix(c.Pointer, "/$or")
+		return c.Verdict == rules.Failed && !inside
+	})
 }
 
 // inForce returns the rules of a bus.

@@ -88,6 +88,52 @@ func TestExplainNothing(t *testing.T) {
 	}
 }
 
+// Paths are those of stored events that have the attributes the rule wants.
+func TestObserved(t *testing.T) {
+	f := newFixture(t).start()
+	defer f.stop(time.Second)
+	r, err := rules.ParseRule([]byte(`{"name":"r","pattern":{"type":["reading"],"data":{"m":[1]}},"targets":[{"target":"a"}]}`))
+	f.must(err)
+	ids := make([]string, 60)
+	for i := range ids {
+		ids[i] = fmt.Sprint(i)
+	}
+	observed := func() rules.Paths {
+		t.Helper()
+		seen, err := f.Observed(t.Context(), r)
+		f.must(err)
+		return seen
+	}
+	if seen := observed(); seen != nil {
+		t.Errorf("of an empty bus: %v", seen)
+	}
+	f.send("other", ids...)
+	f.send("reading", ids[:19]...) // dropped, the ids are known
+	if seen := observed(); seen != nil {
+		t.Errorf("none of that type is stored: %v", seen)
+	}
+	for i := range ids {
+		ids[i] = fmt.Sprint("r", i)
+	}
+	f.send("reading", ids[:19]...)
+	if seen := observed(); seen != nil {
+		t.Errorf("of 19 events: %v", seen)
+	}
+	f.send("reading", ids[19:]...)
+	if seen := observed(); seen["data.n"] != 60 || seen["type"] != 60 || seen["data.m"] != 0 {
+		t.Errorf("of 60 events: %v", seen)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := f.Observed(gone, r); err == nil {
+		t.Error("nobody waits, and it reads on")
+	}
+	r.Bus = "none"
+	if _, err := f.Observed(t.Context(), r); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("of no bus: %v", err)
+	}
+}
+
 // What fails while an event is routed is counted, and the rule does not match.
 func TestExpressionErrors(t *testing.T) {
 	f := newFixture(t)

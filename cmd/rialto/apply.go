@@ -56,7 +56,7 @@ type applied struct {
 type warning struct {
 	Pointer string `json:"pointer"`
 	Message string `json:"message"`
-	Fix     string `json:"fix,omitempty"`
+	Fix     string `json:"fix,omitempty"` // as JSON
 }
 
 // warn says on stderr what is doubtful about a document.
@@ -64,7 +64,7 @@ func (c *cli) warn(doc document, warnings []warning) {
 	for _, w := range warnings {
 		fmt.Fprintf(c.err, "warning: %s (%s): %s: %s\n", doc, doc.from, clean(orDefault(w.Pointer, "(the whole)")), clean(w.Message))
 		if w.Fix != "" {
-			fmt.Fprintf(c.err, "  %s\n", clean(w.Fix))
+			fmt.Fprintf(c.err, "  write instead: %s\n", clean(w.Fix))
 		}
 	}
 }

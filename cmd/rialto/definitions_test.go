@@ -296,7 +296,7 @@ func TestApplyDryRunOfReferences(t *testing.T) {
 
 // What the server doubts is said on stderr, and changes neither the outcome nor the exit code.
 func TestApplyWarnings(t *testing.T) {
-	const doubt = `"status":{"warnings":[{"pointer":"/pattern/type","message":"is always true\u001b[2J","fix":"write one list"}]}`
+	const doubt = `"status":{"warnings":[{"pointer":"/pattern/type","message":"is always true\u001b[2J","fix":"[1]"}]}`
 	server := serve(t, map[string]http.HandlerFunc{
 		"GET /v1/buses/default/rules/old": says(200, `{"kind":"Rule","name":"old"}`),
 		"GET /":                           says(404, `{}`),
@@ -308,7 +308,7 @@ func TestApplyWarnings(t *testing.T) {
 	if want := "rule/old unchanged\nrule/new created\n"; got.code != exitOK || got.out != want {
 		t.Errorf("exit %d, %s; want\n%s", got.code, got.out, want)
 	}
-	if want := "warning: rule/new (stdin, document 2): /pattern/type: is always true\uFFFD[2J\n  write one list\n"; !strings.HasSuffix(got.err, want) || strings.Count(got.err, "warning: ") != 2 {
+	if want := "warning: rule/new (stdin, document 2): /pattern/type: is always true\uFFFD[2J\n  write instead: [1]\n"; !strings.HasSuffix(got.err, want) || strings.Count(got.err, "warning: ") != 2 {
 		t.Errorf("stderr %q, want at its end %q", got.err, want)
 	}
 	got = rialto(t, server, docs, "apply", "-f", "-", "-o", "jsonl")

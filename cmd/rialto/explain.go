@@ -126,7 +126,7 @@ func (c *cli) subject(ctx context.Context, q question) (subject, error) {
 	}
 	raw, bus, err := cl.findEvent(ctx, q.bus, q.event, q.source)
 	if err != nil {
-		if exitCode(err) == exitNotFound && slices.Contains([]string{".json", ".yaml", ".yml"}, filepath.Ext(q.event)) {
+		if exitCode(err) == exitNotFound && slices.Contains(definitionEndings, filepath.Ext(q.event)) {
 			err = fmt.Errorf("there is no such file, and %w", err)
 		}
 		return subject{}, err

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -81,6 +82,40 @@ func TestWatch(t *testing.T) {
 		}
 		if strings.Contains(w.out.String(), "\x1b") {
 			t.Errorf("no terminal is cleared: %q", w.out.String())
+		}
+	})
+}
+
+// A test may name a rule that stands in a file beside it, which is then watched as well.
+func TestWatchBeside(t *testing.T) {
+	const test = "rule: warm\nevent: {data: {t: 9}}\nexpect: match\n"
+	rule := func(name string, least int) string {
+		return fmt.Sprintf("kind: Rule\nname: %s\npattern: {data: {t: [{numeric: ['>', %d]}]}}\ntargets: [{target: a}]\n", name, least)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := watchCases(t, false, test)
+		beside := filepath.Join(filepath.Dir(w.file), "rules.yaml")
+		if !strings.Contains(w.err.String(), "no rule warm in the file before its tests, nor in the files beside it") {
+			t.Errorf("without the rule: %q", w.err.String())
+		}
+		for _, step := range []struct {
+			name, text, out, err string
+		}{
+			{"the rule", rule("warm", 8), "1 passed, 0 failed\n", ""},
+			{"a change", rule("warm", 10), "0 passed, 1 failed\n", ""},
+			{"another rule", rule("cold", 8), "", "no rule warm"},
+			{"twice", rule("warm", 8) + "---\n" + rule("warm", 9), "", "rule warm stands in"},
+			{"a rule that is refused", "kind: Rule\nname: warm\npattern: {}\n", "", "/targets"},
+			{"no definitions", "a: [", "", "no rule warm"},
+		} {
+			w.err.Reset()
+			if got := w.after(func() { writeFile(t, beside, step.text) }); !strings.HasSuffix(got, step.out) || (got == "") != (step.out == "") || !strings.Contains(w.err.String(), step.err) {
+				t.Errorf("%s: %q, stderr %q", step.name, got, w.err.String())
+			}
+		}
+		w.stop()
+		if code := <-w.done; code != exitFailed {
+			t.Errorf("ended with %d after a run that could not find its rule, want %d", code, exitFailed)
 		}
 	})
 }

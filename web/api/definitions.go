@@ -19,6 +19,7 @@ import (
 	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/store"
+	"github.com/rialto-bridge/rialto/rules"
 )
 
 const (
@@ -42,8 +43,9 @@ type Kind struct {
 	// into doc. nil stores documents as they are.
 	Normalize func(ctx context.Context, doc, old []byte) ([]byte, error)
 	// Lint returns what is doubtful about a document that Normalize has taken; it is answered with it as
-	// status.warnings. It may read, and should be done within a second. nil has no doubts.
-	Lint func(ctx context.Context, doc []byte) []Warning
+	// status.warnings. observed says that it may look at stored events; it should be done within a second. nil has no
+	// doubts.
+	Lint func(ctx context.Context, doc []byte, observed bool) []rules.Warning
 	// Redact returns a stored document without what may not be shown. nil shows all.
 	Redact func(doc []byte) []byte
 	// Refs lists the definitions that a stored document names; each must exist when it is written, and stays while it
@@ -277,7 +279,7 @@ func (a *API) putDocument(ctx context.Context, k *Kind, in *putIn) (*documentOut
 		}
 		if in.DryRun {
 			leave()
-			return a.dryRun(k, sk, raw, old, a.lint(ctx, k, raw))
+			return a.dryRun(k, sk, raw, old, a.lint(ctx, replyOf(ctx), k, sk.Scope, raw))
 		}
 		cond, status := store.Condition{Absent: true}, http.StatusCreated
 		if old != nil {
@@ -297,7 +299,7 @@ func (a *API) putDocument(ctx context.Context, k *Kind, in *putIn) (*documentOut
 		}
 		leave()
 		a.awaitInForce(ctx, sk, d.Revision)
-		return a.documentOut(k, d, status, aside{warnings: a.lint(ctx, k, raw)})
+		return a.documentOut(k, d, status, aside{warnings: a.lint(ctx, replyOf(ctx), k, sk.Scope, raw)})
 	}
 	return nil, fault.New(fault.Conflict, "%s is being changed by others all the time", sk)
 }
@@ -337,7 +339,7 @@ func (a *API) normalize(ctx context.Context, k *Kind, sk store.Key, doc []byte, 
 	return raw, fault.Collect(faults)
 }
 
-func (a *API) dryRun(k *Kind, sk store.Key, raw []byte, old *store.Document, warnings []Warning) (*documentOut, error) {
+func (a *API) dryRun(k *Kind, sk store.Key, raw []byte, old *store.Document, warnings []rules.Warning) (*documentOut, error) {
 	d, status := store.Document{Key: sk, Raw: raw}, http.StatusCreated
 	if old != nil {
 		status = http.StatusOK

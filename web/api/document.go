@@ -14,6 +14,7 @@ import (
 	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/store"
+	"github.com/rialto-bridge/rialto/rules"
 )
 
 // maxDocument is the most bytes of a definition.
@@ -184,13 +185,13 @@ func checkLabels(ms []member) []fault.Detail {
 
 // aside is what an answer says of a document and what is not stored with it.
 type aside struct {
-	secret   string    // of a key that was made
-	warnings []Warning // about what was written
+	secret   string          // of a key that was made
+	warnings []rules.Warning // about what was written
 }
 
 // statusDoc is the member status of an answer.
 type statusDoc struct {
-	Warnings []Warning `json:"warnings"`
+	Warnings []rules.Warning `json:"warnings"`
 }
 
 // showDoc is a document as it is answered: what is stored, less what is secret, and what the server owns.

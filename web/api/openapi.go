@@ -197,7 +197,8 @@ func kindSchema(k *Kind) (*huma.Schema, error) {
 		"status": map[string]any{"type": "object", "readOnly": true, "properties": map[string]any{"warnings": map[string]any{
 			"type": "array", "description": "what is doubtful about the document that was just written", "items": map[string]any{
 				"type": "object", "required": []string{"pointer", "message"}, "properties": map[string]any{
-					"pointer": map[string]any{"type": "string"}, "message": map[string]any{"type": "string"}, "fix": map[string]any{"type": "string"}}}}}},
+					"pointer": map[string]any{"type": "string"}, "message": map[string]any{"type": "string"},
+					"fix": map[string]any{"type": "string", "description": "what to write at pointer instead, as JSON"}}}}}},
 	} {
 		props[name] = s
 	}

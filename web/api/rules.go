@@ -32,13 +32,6 @@ const (
 // draftName is what a rule, a target and an event are called that have no name.
 const draftName = "test"
 
-// Warning is a doubt about a definition that is taken all the same.
-type Warning struct {
-	Pointer string `json:"pointer"`       // into the document
-	Message string `json:"message"`       // why it cannot do what its author hopes
-	Fix     string `json:"fix,omitempty"` // what to write instead
-}
-
 // candidate is an event that a rule is tried on.
 type candidate struct {
 	ev       *event.Event
@@ -87,7 +80,7 @@ func (a *API) testRule(w *reply, r *http.Request) error {
 		return fault.New(fault.TooLarge, "that is too much for one test: try the rule on fewer, or smaller, events")
 	}
 	out := testAnswer{Bus: in.bus, Results: []tested{}}
-	out.Warnings = a.lint(r.Context(), a.kind(kindRule), rule.Raw)
+	out.Warnings = a.lint(r.Context(), w, a.kind(kindRule), in.bus, rule.Raw)
 	for i := range out.Warnings {
 		if in.rule != nil {
 			out.Warnings[i].Pointer = "/rule" + out.Warnings[i].Pointer
@@ -117,10 +110,10 @@ func (a *API) testRule(w *reply, r *http.Request) error {
 
 // testAnswer is the answer of POST /v1/rules:test.
 type testAnswer struct {
-	Bus      string    `json:"bus"`
-	Matched  int       `json:"matched"`
-	Results  []tested  `json:"results"` // of the events and then the stored ones, in the order of the request
-	Warnings []Warning `json:"warnings,omitempty"`
+	Bus      string          `json:"bus"`
+	Matched  int             `json:"matched"`
+	Results  []tested        `json:"results"` // of the events and then the stored ones, in the order of the request
+	Warnings []rules.Warning `json:"warnings,omitempty"`
 }
 
 type tested struct {
@@ -477,10 +470,11 @@ func (a *API) inlineCandidate(raw json.RawMessage, pointer string) (candidate, e
 	return candidate{ev: &ev, received: a.o.Now()}, err
 }
 
-// lint returns what is doubtful about a document that can be stored.
-func (a *API) lint(ctx context.Context, k *Kind, doc []byte) []Warning {
+// lint returns what is doubtful about a document that can be stored. Stored events are asked only for those who may read
+// them, since a doubt names what they hold.
+func (a *API) lint(ctx context.Context, w *reply, k *Kind, bus string, doc []byte) []rules.Warning {
 	if k == nil || k.Lint == nil {
 		return nil
 	}
-	return k.Lint(ctx, doc)
+	return k.Lint(ctx, doc, w.who.permit(areaEvents, accessRead, bus) == nil)
 }

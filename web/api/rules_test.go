@@ -36,7 +36,7 @@ type tryRule struct {
 			Omitted bool
 		}
 	}
-	Warnings []api.Warning
+	Warnings []rules.Warning
 }
 
 func (s *server) try(body string) answer {
@@ -242,11 +242,15 @@ func TestWarnings(t *testing.T) {
 	s := start(t, func(o *api.Options) {
 		for i := range o.Kinds {
 			if o.Kinds[i].Name == "Rule" {
-				o.Kinds[i].Lint = func(_ context.Context, doc []byte) []api.Warning {
+				o.Kinds[i].Lint = func(_ context.Context, doc []byte, observed bool) []rules.Warning {
 					if !strings.Contains(string(doc), "anything-but") {
 						return nil
 					}
-					return []api.Warning{{Pointer: "/pattern/type", Message: "matches <everything>", Fix: "write one list"}}
+					doubts := []rules.Warning{{Pointer: "/pattern/type", Message: "matches <everything>", Fix: "write one list"}}
+					if observed && strings.Contains(string(doc), "look") {
+						doubts = append(doubts, rules.Warning{Pointer: "/pattern/type", Message: "no stored event has that"})
+					}
+					return doubts
 				}
 			}
 		}
@@ -254,9 +258,9 @@ func TestWarnings(t *testing.T) {
 	s.do("PUT", "/v1/targets/ops", `{"config":{"url":"http://127.0.0.1:9/"}}`).want(t, 201)
 	doubtful := `{"pattern":{"type":[{"anything-but":"a"},{"anything-but":"b"}]},"targets":[{"target":"ops"}]}`
 	const path = "/v1/buses/default/rules/r"
-	want := []api.Warning{{Pointer: "/pattern/type", Message: "matches <everything>", Fix: "write one list"}}
+	want := []rules.Warning{{Pointer: "/pattern/type", Message: "matches <everything>", Fix: "write one list"}}
 	type answered struct {
-		Status *struct{ Warnings []api.Warning }
+		Status *struct{ Warnings []rules.Warning }
 	}
 	for _, c := range []struct {
 		query  string
@@ -274,6 +278,21 @@ func TestWarnings(t *testing.T) {
 		t.Errorf("nothing doubtful has a status: %s", a.body)
 	}
 	got := into[tryRule](t, s.try(`{"rule":`+doubtful+`,"events":[{}]}`).want(t, 200))
+	looking := strings.Replace(doubtful, "{", `{"description":"look",`, 1)
+	for _, c := range []struct {
+		scopes   []string
+		observed bool
+	}{{[]string{"definitions:*"}, false}, {[]string{"definitions:*", "events:read:devices"}, false}, {[]string{"definitions:*", "events:read:default"}, true}} {
+		s.key = s.addKey("writer", c.scopes...)
+		for _, ask := range []func() answer{
+			func() answer { return s.do("PUT", path+"?dryRun=true", looking) },
+			func() answer { return s.try(`{"rule":` + looking + `,"events":[{}]}`) },
+		} {
+			if a := ask().want(t, 200); strings.Contains(a.body, "no stored event") != c.observed {
+				t.Errorf("%v: stored events are asked: %t, want %t: %s", c.scopes, !c.observed, c.observed, a.body)
+			}
+		}
+	}
 	if want[0].Pointer = "/rule/pattern/type"; cmp.Diff(want, got.Warnings) != "" {
 		t.Errorf("test warns of %v", got.Warnings)
 	}

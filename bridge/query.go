@@ -85,8 +85,30 @@ func (b *Bridge) Event(ctx context.Context, bus, id, source string) (*Found, err
 	if err != nil {
 		return nil, err
 	}
+	found, err := p.find(ctx, id, source)
+	if err != nil {
+		return nil, err
+	}
+	j, err := p.journeyOf(ctx, found)
+	if err != nil {
+		return nil, err
+	}
+	found.Journey, found.State = j, stateOf(j)
+	return found, nil
+}
+
+// Find is Event without the journey and the state.
+func (b *Bridge) Find(ctx context.Context, bus, id, source string) (*Found, error) {
+	p, err := b.path(bus)
+	if err != nil {
+		return nil, err
+	}
+	return p.find(ctx, id, source)
+}
+
+func (p *path) find(ctx context.Context, id, source string) (*Found, error) {
 	var found *Found
-	err = p.byID(ctx, id, func(e eventlog.Entry) bool {
+	err := p.byID(ctx, id, func(e eventlog.Entry) bool {
 		switch {
 		case source != "" && e.Record.Event.Source != source:
 		case found == nil:
@@ -100,13 +122,8 @@ func (b *Bridge) Event(ctx context.Context, bus, id, source string) (*Found, err
 		return nil, err
 	}
 	if found == nil {
-		return nil, fault.New(fault.NotFound, "no event with this id on bus %q", bus)
+		return nil, fault.New(fault.NotFound, "no event with this id on bus %q", p.name)
 	}
-	j, err := p.journeyOf(ctx, found)
-	if err != nil {
-		return nil, err
-	}
-	found.Journey, found.State = j, stateOf(j)
 	return found, nil
 }
 

@@ -36,7 +36,7 @@ func members(doc []byte) ([]member, error) {
 		return nil, syntaxFault(err)
 	}
 	if tok != json.Delim('{') {
-		return nil, fault.Invalidf("", "a definition is a JSON object")
+		return nil, fault.Invalidf("", "must be a JSON object")
 	}
 	var out []member
 	seen := map[string]bool{}
@@ -182,8 +182,19 @@ func checkLabels(ms []member) []fault.Detail {
 	return faults
 }
 
+// aside is what an answer says of a document and what is not stored with it.
+type aside struct {
+	secret   string    // of a key that was made
+	warnings []Warning // about what was written
+}
+
+// statusDoc is the member status of an answer.
+type statusDoc struct {
+	Warnings []Warning `json:"warnings"`
+}
+
 // showDoc is a document as it is answered: what is stored, less what is secret, and what the server owns.
-func (k *Kind) showDoc(d store.Document, secret string) ([]byte, error) {
+func (k *Kind) showDoc(d store.Document, more aside) ([]byte, error) {
 	raw := []byte(d.Raw)
 	if k.Redact != nil {
 		raw = k.Redact(raw)
@@ -204,14 +215,17 @@ func (k *Kind) showDoc(d store.Document, secret string) ([]byte, error) {
 		return encodeJSON(b, v)
 	}
 	var errs []error
-	if secret != "" {
-		errs = append(errs, put("secret", secret))
+	if more.secret != "" {
+		errs = append(errs, put("secret", more.secret))
 	}
 	if d.Revision != 0 {
 		errs = append(errs, put("revision", d.Revision))
 	}
 	if !d.CreatedAt.IsZero() {
 		errs = append(errs, put("createdAt", d.CreatedAt.Format(time.RFC3339Nano)), put("updatedAt", d.UpdatedAt.Format(time.RFC3339Nano)))
+	}
+	if len(more.warnings) > 0 {
+		errs = append(errs, put("status", statusDoc{more.warnings}))
 	}
 	b.WriteByte('}')
 	return b.Bytes(), errors.Join(errs...)

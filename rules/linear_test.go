@@ -108,6 +108,47 @@ func TestGateLinear(t *testing.T) {
 	}
 }
 
+// TestGatePatternCheck gives the checker the worst that fits in a pattern: what refuses costly patterns must not be costly.
+func TestGatePatternCheck(t *testing.T) {
+	leaves := func(n int) string {
+		list := make([]string, n)
+		for i := range list {
+			list[i] = fmt.Sprintf(`"f%d":[1]`, i)
+		}
+		return strings.Join(list, ",")
+	}
+	ors := strings.Join(many(300, func(i int) string { return fmt.Sprintf(`"g%d":{"$or":[{"a":[1]},{"b":[1]},{"c":[1]}]}`, i) }), ",")
+	deepOr := `{"z":[1]}`
+	for range 400 {
+		deepOr = `{"$or":[` + deepOr + `,{"b":[1],"c":[2]}]}`
+	}
+	for _, tt := range []struct{ name, pattern string }{
+		{"a long path to many fields", `{"` + strings.Repeat("a.", 900) + `a":{` + leaves(2500) + `}}`},
+		{"a path that is too long, to many fields", `{"` + strings.Repeat("a.", 8000) + `a":{` + leaves(1200) + `}}`},
+		{"a deep path to many fields", strings.Repeat(`{"abcdefghij":`, 900) + `{` + leaves(1500) + `}` + strings.Repeat(`}`, 900)},
+		{"many $or", `{` + ors + `}`},
+		{"deep $or", deepOr},
+		{"a long list", `{"a":[` + strings.Repeat(`"x",`, 8000) + `"x"]}`},
+		{"stars", `{"a":[{"wildcard":"` + strings.Repeat("*a", 16000) + `"}]}`},
+		{"objects alone", strings.Repeat(`{"a":`, 6000)},
+	} {
+		start := cpu(t)
+		p, err := rules.ParsePattern([]byte(tt.pattern))
+		if took := cpu(t) - start; took > 500*time.Millisecond {
+			t.Errorf("%s: %v", tt.name, took)
+		}
+		if err == nil {
+			start = cpu(t)
+			if _, err := rules.Compile([]*rules.Rule{{Pattern: p}}); err != nil {
+				t.Fatal(err)
+			}
+			if took := cpu(t) - start; took > 500*time.Millisecond {
+				t.Errorf("%s, compiled: %v", tt.name, took)
+			}
+		}
+	}
+}
+
 // many makes n patterns.
 func many(n int, f func(i int) string) []string {
 	list := make([]string, n)

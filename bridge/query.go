@@ -217,6 +217,9 @@ func (p *path) journeyOf(ctx context.Context, f *Found) (*Journey, error) {
 		if d := byRoute[o.Route]; d != nil {
 			d.add(o)
 		}
+		if o.At.Before(raw.RoutedAt) {
+			raw.RoutedAt = o.At // the record of the routing is stored a little later than the event was routed
+		}
 	}
 	return out, p.verdicts(out, f.Event, seq)
 }

@@ -23,6 +23,7 @@ type metrics struct {
 	dead        *prometheus.CounterVec
 	difference  *prometheus.GaugeVec
 	matchErrors prometheus.Counter
+	expressions *prometheus.CounterVec
 	trimmed     *prometheus.CounterVec
 }
 
@@ -45,6 +46,8 @@ func newMetrics(reg prometheus.Registerer, b *Bridge) *metrics {
 			Help: "What the ledger cannot account for, by bus. Anything but 0 is a bug."}, []string{"bus"}),
 		matchErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: "rialto_match_errors_total",
 			Help: "Events that could not be matched against the rules."}),
+		expressions: counter("rule_expression_errors_total",
+			"Evaluations of a when or sql that failed, by bus. The rule then does not match.", "bus"),
 		trimmed: counter("events_trimmed_total", "Events removed by retention, by bus.", "bus"),
 	}
 	for _, r := range targets.Reasons() {
@@ -54,16 +57,19 @@ func newMetrics(reg prometheus.Registerer, b *Bridge) *metrics {
 		return m
 	}
 	reg.MustRegister(m.accepted, m.refused, m.duplicates, m.events, m.outcomes, m.attempts, m.duration, m.dead,
-		m.difference, m.matchErrors, m.trimmed, lag{b})
+		m.difference, m.matchErrors, m.expressions, m.trimmed, lag{b})
 	return m
 }
 
 // busCounters are the counters of one bus, looked up once.
-type busCounters struct{ accepted, duplicates, matched, unmatched prometheus.Counter }
+type busCounters struct {
+	accepted, duplicates, matched, unmatched, expressions prometheus.Counter
+}
 
 func (m *metrics) bus(name string) busCounters {
 	return busCounters{accepted: m.accepted.WithLabelValues(name), duplicates: m.duplicates.WithLabelValues(name),
-		matched: m.events.WithLabelValues(name, "true"), unmatched: m.events.WithLabelValues(name, "false")}
+		matched: m.events.WithLabelValues(name, "true"), unmatched: m.events.WithLabelValues(name, "false"),
+		expressions: m.expressions.WithLabelValues(name)}
 }
 
 func (c busCounters) routed(deliveries int) {

@@ -25,6 +25,7 @@ type path struct {
 	track    *tracker
 	doc      atomic.Pointer[BusDoc]
 	rules    atomic.Pointer[ruleset] // nil until the first SetRules
+	setting  sync.Mutex              // one change of the rules at a time
 	first    chan struct{}           // closed by the first SetRules
 	once     sync.Once
 
@@ -229,21 +230,18 @@ func (p *path) close() error {
 const removeWithin = 10 * time.Second
 
 func (p *path) setRules(revision uint64, rs []*rules.Rule) error {
-	enabled := make([]*rules.Rule, 0, len(rs))
-	for _, r := range rs {
-		if !r.Disabled {
-			enabled = append(enabled, r)
-		}
-	}
-	index, err := rules.Compile(enabled)
-	if err != nil {
-		return err
-	}
-	next := &ruleset{revision: revision, index: index, byName: make(map[string]*rules.Rule, len(rs))}
+	p.setting.Lock()
+	defer p.setting.Unlock()
+	next := &ruleset{revision: revision, byName: make(map[string]*rules.Rule, len(rs))}
 	for _, r := range rs {
 		next.byName[r.Name] = r
 	}
-	old := p.rules.Swap(next)
+	old := p.rules.Load()
+	var err error
+	if next.index, err = indexOf(old, rs, next.byName); err != nil {
+		return err
+	}
+	p.rules.Store(next)
 	p.once.Do(func() { close(p.first) })
 	if old == nil {
 		return nil
@@ -258,6 +256,31 @@ func (p *path) setRules(revision uint64, rs []*rules.Rule) error {
 		p.cancelParked(func(r journal.Route) bool { return gone[r.Rule] }, reasonRuleDeleted)
 	}
 	return nil
+}
+
+// indexOf returns the index of the enabled rules of a set: the old one with what has changed, or a new one when that is
+// much. A rule that has not changed is the same *rules.Rule.
+func indexOf(old *ruleset, rs []*rules.Rule, byName map[string]*rules.Rule) (*rules.Index, error) {
+	var enabled, changed []*rules.Rule
+	for _, r := range rs {
+		if r.Disabled {
+			continue
+		}
+		enabled = append(enabled, r)
+		if old == nil || old.byName[r.Name] != r {
+			changed = append(changed, r)
+		}
+	}
+	if old == nil || len(changed) > len(enabled)/4 {
+		return rules.Compile(enabled)
+	}
+	var gone []string
+	for name, r := range old.byName {
+		if now := byName[name]; !r.Disabled && (now == nil || now.Disabled) {
+			gone = append(gone, name)
+		}
+	}
+	return old.index.With(changed, gone)
 }
 
 // index feeds the views with the events of the log.

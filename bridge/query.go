@@ -121,8 +121,30 @@ func (b *Bridge) Event(ctx context.Context, bus, id, source string) (*Found, err
 	if err != nil {
 		return nil, err
 	}
+	found, err := p.find(ctx, id, source)
+	if err != nil {
+		return nil, err
+	}
+	j, err := p.journeyOf(ctx, found)
+	if err != nil {
+		return nil, err
+	}
+	found.Journey, found.State = j, stateOf(j)
+	return found, nil
+}
+
+// Find is Event without the journey and the state.
+func (b *Bridge) Find(ctx context.Context, bus, id, source string) (*Found, error) {
+	p, err := b.path(bus)
+	if err != nil {
+		return nil, err
+	}
+	return p.find(ctx, id, source)
+}
+
+func (p *path) find(ctx context.Context, id, source string) (*Found, error) {
 	var found *Found
-	err = p.byID(ctx, id, func(e eventlog.Entry) bool {
+	err := p.byID(ctx, id, func(e eventlog.Entry) bool {
 		switch {
 		case source != "" && e.Record.Event.Source != source:
 		case found == nil:
@@ -136,13 +158,8 @@ func (b *Bridge) Event(ctx context.Context, bus, id, source string) (*Found, err
 		return nil, err
 	}
 	if found == nil {
-		return nil, fault.New(fault.NotFound, "no event with this id on bus %q", bus)
+		return nil, fault.New(fault.NotFound, "no event with this id on bus %q", p.name)
 	}
-	j, err := p.journeyOf(ctx, found)
-	if err != nil {
-		return nil, err
-	}
-	found.Journey, found.State = j, stateOf(j)
 	return found, nil
 }
 
@@ -235,6 +252,9 @@ func (p *path) journeyOf(ctx context.Context, f *Found) (*Journey, error) {
 	for _, o := range raw.Outcomes {
 		if d := byRoute[journal.RoutePair{Rule: o.Route.Rule, Target: o.Route.Target}]; d != nil {
 			d.add(o)
+		}
+		if o.At.Before(raw.RoutedAt) {
+			raw.RoutedAt = o.At // the record of the routing is stored a little later than the event was routed
 		}
 	}
 	return out, p.verdicts(out, f.Event, seq)

@@ -59,7 +59,7 @@ func (f *fixture) deadLetters(q bridge.DeadFilter) []bridge.DeadLetter {
 // refusing is a target that refuses everything for good until up.
 func (f *fixture) refusing(name string) (*recipient, *atomic.Bool) {
 	var up atomic.Bool
-	r := f.target(name, `{"retry":{"schedule":[]}}`, func(d targets.Delivery) error {
+	r := f.target(name, `{"concurrency":1,"retry":{"schedule":[]}}`, func(d targets.Delivery) error {
 		if up.Load() {
 			return nil
 		}

@@ -30,6 +30,7 @@ func (p *path) route() {
 		}
 	}
 	r := router{p: p}
+	r.scratch.OnFailure = p.expressionFailed
 	var buf []eventlog.Entry
 	for {
 		if p.log.Wait(p.ctx, next-1) != nil {
@@ -245,6 +246,13 @@ func (r *router) event(e eventlog.Entry) bool {
 func (p *path) skipped(from, to uint64) {
 	p.track.add(to, 1)
 	p.rec.add(func(e *journal.Encoder) { e.Skipped(from, to) }, func() { p.track.done(to) })
+}
+
+// expressionFailed counts a when or sql that could not be evaluated. What it failed on is in the event, so it is not
+// logged; explain tells those who may read the event.
+func (p *path) expressionFailed(r *rules.Rule, _ error) {
+	p.counters.expressions.Inc()
+	p.b.log.Debug("expression of a rule failed", "bus", p.name, "ruleId", r.Name)
 }
 
 // withinWindow returns once few enough events are unsettled; false if the path is stopping.

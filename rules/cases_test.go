@@ -80,13 +80,67 @@ transform: {template: "x is ${data.x}"}
 cases:
   - {name: text, event: '{"data":{"x":1.0}}', output: x is 1}
   - {name: fine, event: '{"data":{"x":1.0}}', output: x is 1.0}
-`, `FAIL less: got match: false, want true; data.x: expected [{"numeric":[">",8]}], got 7
-FAIL more: got match: true, want false
-FAIL output: got output {"x":9}, want {"x":10}
-FAIL case 4: says neither match nor output
+`, `FAIL less: got no-match, want match
+    data.x: expected [{"numeric":[">",8]}], got 7
+FAIL more: got match, want no-match
+FAIL output: the output differs
+    /x: got 9, want 10
+FAIL case 4: says neither expect nor output
 FAIL none: the event is refused: is missing
 FAIL target: the rule has no target t
-FAIL text: got output x is 1.0, want x is 1
+FAIL text: the output differs
+    -1 x is 1
+    +1 x is 1.0
+1 passed, 7 failed
+`},
+		{"by name", `kind: Target
+name: t
+---
+kind: Rule
+name: r
+pattern: {data: {x: [{exists: true}]}}
+when: data.x > 8
+targets:
+  - {target: a, transform: {template: {x: "${data.x}", list: "${data.l}", gone: 1}}}
+---
+rule: r
+event: {data: {x: 9, l: [1, {a: 1}]}}
+expect: match
+output: {x: 9.0, list: [1, {a: 2}, 3], new: [1]}
+---
+rule: r
+cases:
+  - {name: less, event: {data: {x: 8}}, expect: match}
+  - {name: typo, event: {data: {z: 8}}, expect: match}
+  - {name: text, event: {data: {x: a}}, expect: match}
+  - {name: fine, event: {data: {x: 8}}, expect: no-match}
+  - {name: both, event: {data: {x: 8}}, expect: match, match: true}
+  - {name: word, event: {data: {x: 8}}, expect: yes it does}
+---
+pattern: {type: [t]}
+sql: subject = 'x'
+transform: {template: "one\n${subject}\nthree"}
+name: lines
+event: {type: t, subject: x}
+output: "one\ntwo\nthree"
+`, `FAIL r/case 1: the output differs
+    /gone: got 1, want nothing
+    /list/1/a: got 1, want 2
+    /list/2: got nothing, want 3
+    /new: got nothing, want [1]
+FAIL r/less: got no-match, want match
+    data.x > 8: false
+    the pattern matches, but when does not hold
+FAIL r/typo: got no-match, want match
+    data.x: expected [{"exists":true}], got absent (the event has: data.z)
+FAIL r/text: got no-match, want match
+    data.x > 8: failed: invalid operation: string > int (line 1, column 8)
+    the pattern matches, but when does not hold
+FAIL r/both: says both expect and match
+FAIL r/word: expect must be match or no-match, this is "yes it does"
+FAIL lines: the output differs
+    -2 two
+    +2 x
 1 passed, 7 failed
 `},
 	} {
@@ -102,6 +156,15 @@ FAIL text: got output x is 1.0, want x is 1
 	}
 }
 
+func TestCasesOfARuleElsewhere(t *testing.T) {
+	lookup := func(name string) (*rules.Rule, error) { return patternRule(t, name, `{"data":{"x":[1]}}`), nil }
+	var b strings.Builder
+	passed, failed, err := rules.RunCasesWith(strings.NewReader("rule: elsewhere\nevent: {data: {x: 1}}\nexpect: match\n"), &b, lookup)
+	if err != nil || passed != 1 || failed != 0 {
+		t.Errorf("RunCasesWith = %d, %d, %v\n%s", passed, failed, err, b.String())
+	}
+}
+
 func TestCasesNotUnderstood(t *testing.T) {
 	for _, tt := range []struct{ name, in, want string }{
 		{"line", "{\"id\":\"a\"", "line 1: "},
@@ -111,6 +174,11 @@ func TestCasesNotUnderstood(t *testing.T) {
 		{"nothing to test", "cases: []", "document 1: has neither a rule nor a pattern"},
 		{"both", "pattern: {x: [1]}\nrule: {name: a}\n", "document 1: has a rule"},
 		{"bad rule", "rule: {name: a}\n", "document 1: invalid rule: /pattern"},
+		{"event and cases", "pattern: {x: [1]}\nevent: {}\ncases: []\n", "document 1: has cases"},
+		{"unknown rule", "rule: nobody\nevent: {}\n", "document 1: there is no rule nobody"},
+		{"bad when", "pattern: {x: [1]}\nwhen: a >\n", "document 1: when: "},
+		{"bad sql", "pattern: {x: [1]}\nsql: a >\n", "document 1: sql: "},
+		{"bad Rule", "kind: Rule\nname: a\n", "document 1: invalid rule: /pattern"},
 		{"key twice", "pattern: {x: [1]}\npattern: {x: [2]}\n", "document 1: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -9,11 +9,13 @@
 // match asks for it. Data that is not JSON leaves only attributes to match.
 //
 // Patterns, rules, transforms and indexes are immutable once made and safe for concurrent use; a Scratch belongs to
-// one goroutine at a time. Nothing here blocks, starts a goroutine, reads a clock or draws a random number: the same
-// input gives the same bytes, which is what lets a retry render again instead of storing what was sent.
+// one goroutine at a time. Nothing here blocks, starts a goroutine or draws a random number, and no clock is read but to
+// end an expression that loops too long: the same input gives the same bytes, which is what lets a retry render again
+// instead of storing what was sent.
 //
-// What a user wrote is refused, when it is written, if it cannot work, with JSON pointers to where. The cost of
-// matching is linear in the event and in the pattern; nothing recurses deeper than 1000.
+// What a user wrote is refused, when it is written, if it cannot work, with JSON pointers to where; Lint warns of what
+// can, and is hardly meant. The cost of matching is linear in the event and follows the rules that are nearly met, not
+// all there are; nothing recurses deeper than 1000.
 //
 // Left to others: where rules are stored, what happens to a match (package bridge), and conversion from YAML.
 package rules

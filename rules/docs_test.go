@@ -113,6 +113,63 @@ func TestDocTransforms(t *testing.T) {
 	}
 }
 
+func TestDocConditions(t *testing.T) {
+	doc := readDoc(t)
+	ev, err := event.ParseJSON([]byte(block(t, doc, "json event")), event.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"when", "sql"} {
+		examples := rows(doc, kind, "holds")
+		if len(examples) < 6 {
+			t.Fatalf("%d examples of %s; the table has changed shape", len(examples), kind)
+		}
+		for _, cells := range examples {
+			r := &rules.Rule{Pattern: mustPattern(t, `{"type":[{"exists":true}]}`)}
+			var err error
+			if kind == "when" {
+				r.When, err = rules.ParseWhen(cells[0])
+			} else {
+				r.SQL, err = rules.ParseSQL(cells[0])
+			}
+			got := "refused"
+			if err == nil {
+				x, err := rules.Compile([]*rules.Rule{r})
+				if err != nil {
+					t.Fatal(err)
+				}
+				matches, err := x.Match(&ev, nil, nil)
+				switch {
+				case err != nil:
+					t.Fatal(err)
+				case x.Failures() > 0:
+					got = "fails"
+				case len(matches) == 1:
+					got = "yes"
+				default:
+					got = "no"
+				}
+			}
+			if got != cells[1] {
+				t.Errorf("%s %s: %s (%v), want %s", kind, cells[0], got, err, cells[1])
+			}
+		}
+	}
+}
+
+func TestDocLint(t *testing.T) {
+	examples := rows(readDoc(t), "list", "warning")
+	if len(examples) < 8 {
+		t.Fatalf("%d examples; the table has changed shape", len(examples))
+	}
+	for _, cells := range examples {
+		got := rules.Lint(patternRule(t, "r", `{"data":{"x":`+cells[0]+`}}`))
+		if len(got) != 1 || !strings.Contains(got[0].Message, cells[1]) {
+			t.Errorf("Lint(%s) = %+v, want %s", cells[0], got, cells[1])
+		}
+	}
+}
+
 func TestDocRuleTest(t *testing.T) {
 	var out strings.Builder
 	passed, failed, err := rules.RunCases(strings.NewReader(block(t, readDoc(t), "yaml test")), &out)

@@ -58,19 +58,36 @@ type document struct {
 	open   []int32 // containers not closed yet, while parsing
 	unpair bool    // an escape was half of a surrogate pair; it reads as U+FFFD
 	outer  int     // levels around what maxDepth is meant for: 1 when data is read with its event
+
+	nodesThrift, arenaThrift thrift
 }
 
-// keepNodes and keepArena bound the memory that an unused document holds on to.
+// keepNodes and keepArena bound the memory that an unused document holds on to for long, keepEvents how long: as many
+// documents that need much less.
 const (
-	keepNodes = 1 << 15
-	keepArena = 1 << 18
+	keepNodes  = 1 << 15
+	keepArena  = 1 << 18
+	keepEvents = 64
 )
 
+// thrift decides when memory that was needed once is given up.
+type thrift struct{ idle int }
+
+// spare reports whether to give up memory for size elements, of which used were used last and keep may stay anyway.
+func (t *thrift) spare(size, used, keep int) bool {
+	if size <= keep || used > size/4 {
+		t.idle = 0
+		return false
+	}
+	t.idle++
+	return t.idle > keepEvents
+}
+
 func (d *document) reset() {
-	if cap(d.nodes) > keepNodes {
+	if d.nodesThrift.spare(cap(d.nodes), len(d.nodes), keepNodes) {
 		d.nodes = nil
 	}
-	if cap(d.arena) > keepArena {
+	if d.arenaThrift.spare(cap(d.arena), len(d.arena), keepArena) {
 		d.arena = nil
 	}
 	d.nodes, d.arena, d.open, d.unpair = d.nodes[:0], d.arena[:0], d.open[:0], false

@@ -55,3 +55,6 @@ func (x *Index) Parts() []int {
 
 // EvaluateSQL returns what a query results in, with the module's own error.
 func EvaluateSQL(q *Query, ev *event.Event) (any, error) { return q.expression.Evaluate(forSQL(ev)) }
+
+// Holds says how many values the scratch has room for.
+func (s *Scratch) Holds() int { return max(cap(s.values), cap(s.direct.doc.nodes)) }

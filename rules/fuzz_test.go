@@ -138,6 +138,7 @@ func FuzzTemplate(f *testing.F) {
 		`{"paths":{"x":"$.data.x","all":"$.data.*"},"template":"{\"a\": <x>, \"b\": \"<x> <all>\", \"c\": <aws.events.event.json>}"}`,
 		`{"paths":{"x":"$.data.x"},"template":"\"<x> \\u0041<x>\""}`, `{"path":"$.data.items[?@.n > 1].sku"}`, `{"path":"$..x"}`, `{"constant":{"a":1}}`,
 		`{"template":{"a":"${$.data['}']}","b":"${rialto.event}"}}`,
+		`{"template":{"a":"${data.x + 1}","b":"- ${keys(data)} ${ {'z': data, 'a': subject} }"}}`, `{"template":"[${map(data.y, {#})}, \"${toJSON(data)}\"]"}`,
 	} {
 		for _, data := range []string{`{"x":"a\"b\\","y":[1,{"z":null}]}`, `{"x":{"x":"\u2028\ud800"}}`, `"\u0000"`, `not JSON`, ``} {
 			f.Add(transform, "su\"bj\\ect\n", data)

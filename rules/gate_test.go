@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"testing"
 	"time"
@@ -175,3 +176,7 @@ func TestGateSpeed(t *testing.T) {
 		}
 	}
 }
+
+// TestGateAgrees compares the index with the evaluator on a million random pairs that are others each time. A
+// failure prints them, and so needs no seed.
+func TestGateAgrees(t *testing.T) { agreeOn(t, pairs(t, 1_000_000), rand.Uint64()) }

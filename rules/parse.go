@@ -64,7 +64,7 @@ func parsePattern(source []byte) (*Pattern, []*term, error) {
 		return nil, nil, invalidPattern(fault.Detail{Detail: "a pattern is an object, this is " + n.kind.String()})
 	}
 	var terms []*term
-	top := p.group(root, "", false)
+	top := p.group(root, "", 0, false)
 	if len(p.details) == 0 {
 		terms = top.flat()
 		p.checkPaths(terms)
@@ -100,20 +100,24 @@ func (d *document) children(i int32, f func(n int, child int32)) {
 	}
 }
 
-func (p *patternParser) group(i int32, pointer string, branch bool) *group {
+// group reads an object that stands below a path of so many steps.
+func (p *patternParser) group(i int32, pointer string, steps int, branch bool) *group {
 	g := &group{}
 	seen := map[string]bool{}
 	p.doc.children(i, func(_ int, j int32) {
 		n := &p.doc.nodes[j]
 		m := member{key: string(n.key)}
 		at := pointer + pointerTo(m.key)
+		below := steps + strings.Count(m.key, ".") + 1
 		switch {
+		case below > maxDepth && m.key != opOr:
+			p.complain(at, "the path has %d steps; at most %d are allowed", below, maxDepth)
 		case seen[m.key]:
 			p.complain(at, "the name stands twice in one object; join the two lists, or use $or")
 		case branch && slices.Contains(reserved, m.key):
 			p.complain(at, "inside $or this name is reserved: an operator stands in the list of values of a field, such as {\"field\":[{%q:...}]}", m.key)
 		case m.key == opOr:
-			m.or = p.or(j, at)
+			m.or = p.or(j, at, steps)
 		case n.kind == kindArray:
 			m.field = p.field(j, at)
 		case n.kind == kindObject && n.next == j+1:
@@ -123,7 +127,7 @@ func (p *patternParser) group(i int32, pointer string, branch bool) *group {
 				p.complain(at, "%s", hint)
 				return
 			}
-			m.group = p.group(j, at, false)
+			m.group = p.group(j, at, below, false)
 		default:
 			p.complain(at, "a field takes a list of values: write [%s] instead of %s", p.sample(n), p.sample(n))
 		}
@@ -154,7 +158,7 @@ func (p *patternParser) sample(n *node) string {
 	return n.kind.String()
 }
 
-func (p *patternParser) or(i int32, pointer string) []*group {
+func (p *patternParser) or(i int32, pointer string, steps int) []*group {
 	if p.doc.nodes[i].kind != kindArray {
 		p.complain(pointer, "$or takes a list of at least two objects, this is %s", p.doc.nodes[i].kind)
 		return nil
@@ -168,7 +172,7 @@ func (p *patternParser) or(i int32, pointer string) []*group {
 		case n.next == j+1:
 			p.complain(at, "an empty branch would always match")
 		default:
-			branches = append(branches, p.group(j, at, true))
+			branches = append(branches, p.group(j, at, steps, true))
 			return
 		}
 		branches = append(branches, nil)
@@ -497,9 +501,6 @@ func (p *patternParser) checkRepeats(terms []*term, seen map[string]string) []st
 	for _, t := range terms {
 		if t.field == nil {
 			continue
-		}
-		if len(t.path) > maxDepth {
-			p.complain(t.at, "the path has %d steps; at most %d are allowed", len(t.path), maxDepth)
 		}
 		path := joined(t.path)
 		if first, ok := seen[path]; ok {

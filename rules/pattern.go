@@ -23,7 +23,7 @@ func (p *Pattern) parse(doc *document) *group {
 		panic("rules: a pattern that was parsed before is " + err.Error())
 	}
 	parser := patternParser{doc: doc}
-	return parser.group(root, "", false)
+	return parser.group(root, "", 0, false)
 }
 
 // flat returns what the pattern says as terms, sorted by less.

@@ -226,3 +226,36 @@ func TestMatchIsSafeForConcurrentUse(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestScratchForgets holds that one large event does not leave a scratch large for ever, and not small at once.
+func TestScratchForgets(t *testing.T) {
+	x, err := rules.Compile([]*rules.Rule{patternRule(t, "a", `{"data":{"w":["x"],"r":{"k":[1],"v":[{"exists":false}]}}}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := full()
+	large.Data = []byte(`{"w":["x"` + strings.Repeat(`,"y"`, 200_000) + `],"r":[{"k":1}]}`)
+	var s rules.Scratch
+	match := func(ev *event.Event) int {
+		got, err := x.Match(ev, &s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(got)
+	}
+	if match(large) != 1 || s.Holds() < 200_000 {
+		t.Fatalf("the large event does not match, or the scratch holds only %d values", s.Holds())
+	}
+	small := full()
+	small.Data = []byte(`{"w":"x","r":[{"k":1}]}`)
+	match(small)
+	if s.Holds() < 200_000 {
+		t.Error("the scratch has forgotten at once")
+	}
+	for range 200 {
+		match(small)
+	}
+	if s.Holds() > 50_000 {
+		t.Errorf("the scratch holds %d values", s.Holds())
+	}
+}

@@ -10,7 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/expr-lang/expr"
+
 	"github.com/rialto-bridge/rialto/internal/fault"
 )
 
@@ -39,10 +40,11 @@ const (
 	inValue                 // where a JSON value stands: JSON, null for what is absent
 )
 
-// reference is what a placeholder stands for: a path, or a variable.
+// reference is what a placeholder stands for: a path, an expression, or a variable.
 type reference struct {
-	path     *path
-	variable variable
+	path       *path
+	expression *Expression
+	variable   variable
 }
 
 type variable uint8
@@ -355,20 +357,27 @@ func scanDollar(s string) ([]piece, error) {
 	return pieces, nil
 }
 
+// closingBrace returns where the brace is that closes one before s, -1 if there is none. Braces in quotes, and pairs of
+// them, as expressions have, are passed over.
 func closingBrace(s string) int {
 	var quote byte
+	depth := 0
 	for i := 0; i < len(s); i++ {
 		switch b := s[i]; {
-		case quote != 0 && b == '\\':
+		case quote != 0 && quote != '`' && b == '\\':
 			i++
 		case quote != 0:
 			if b == quote {
 				quote = 0
 			}
-		case b == '\'' || b == '"':
+		case b == '\'' || b == '"' || b == '`':
 			quote = b
-		case b == '}':
+		case b == '{':
+			depth++
+		case b == '}' && depth == 0:
 			return i
+		case b == '}':
+			depth--
 		}
 	}
 	return -1
@@ -436,7 +445,7 @@ func awsReference(paths map[string]*path) func(string) (*reference, error) {
 	}
 }
 
-// parseReference reads the inside of ${...}: a variable, an attribute, a path below data, or a JSONPath.
+// parseReference reads the inside of ${...}: a variable, an attribute, a path below data, a JSONPath, or an expression.
 func parseReference(s string) (*reference, error) {
 	if v, ok := variables[s]; ok {
 		return &reference{variable: v}, nil
@@ -447,9 +456,9 @@ func parseReference(s string) (*reference, error) {
 	case strings.HasPrefix(s, "rialto."):
 		return nil, fmt.Errorf("there is no ${%s}; there are ${rialto.rule}, ${rialto.bus}, ${rialto.received} and ${rialto.event}", shorten(s, 60))
 	case s[0] != '$':
-		translated, err := translate(s)
-		if err != nil {
-			return nil, err
+		translated, ok := translate(s)
+		if !ok {
+			return parseComputed(s)
 		}
 		s = translated
 	}
@@ -460,119 +469,37 @@ func parseReference(s string) (*reference, error) {
 	return &reference{path: p}, nil
 }
 
-// translate turns data.items[0].name into a JSONPath.
-func translate(s string) (string, error) {
+// parseComputed reads what is no path.
+func parseComputed(s string) (*reference, error) {
+	e, err := compileExpression(s, expr.AsAny())
+	if err != nil {
+		return nil, fmt.Errorf("${%s} is no path, such as data.items[0].name or the JSONPath $.data['name'], and no expression: %w", shorten(s, 60), err)
+	}
+	return &reference{expression: e}, nil
+}
+
+// translate turns data.items[0].name into a JSONPath. A name may hold a dash, so that a difference needs spaces.
+func translate(s string) (string, bool) {
 	var b strings.Builder
 	b.WriteByte('$')
 	for _, step := range strings.Split(s, ".") {
-		name, index, _ := strings.Cut(step, "[")
-		if name == "" || strings.ContainsAny(name, " \t\r\n$@?*+/%=<>!&|()[]{}\"'\\,:;`") {
-			return "", fmt.Errorf("${%s} is not a path such as data.temperature or data.items[0].name; for other names write a JSONPath, ${$.data['name']}; expressions are not in this version", shorten(s, 60))
+		name, index, indexed := strings.Cut(step, "[")
+		if name == "" || indexed && index == "" || strings.ContainsAny(name, " \t\r\n$@?*+/%=<>!&|()[]{}\"'\\,:;`^#~") {
+			return "", false
 		}
 		b.WriteString("[" + string(appendString(nil, name)) + "]")
 		for index != "" {
 			number, rest, ok := strings.Cut(index, "]")
 			n, err := strconv.Atoi(number)
-			if !ok || err != nil || rest != "" && rest[0] != '[' {
-				return "", fmt.Errorf("${%s}: an index is a number in brackets, such as data.items[0]", shorten(s, 60))
+			if !ok || err != nil || rest != "" && (rest[0] != '[' || rest == "[") {
+				return "", false
 			}
 			b.WriteString("[" + strconv.Itoa(n) + "]")
 			index = strings.TrimPrefix(rest, "[")
 		}
 	}
-	return b.String(), nil
+	return b.String(), !isNumberLike(s)
 }
 
-// render fills the template in.
-func (t *template) render(ev *event.Event, rc RenderContext) ([]byte, error) {
-	v, err := newView(ev, rc)
-	if err != nil {
-		return nil, err
-	}
-	dst := make([]byte, 0, 256)
-	for _, s := range t.fragments {
-		if s.reference == nil {
-			dst = append(dst, s.literal...)
-		} else if dst, err = v.appendReference(dst, s.reference, s.context); err != nil {
-			return nil, err
-		}
-		if len(dst) > MaxOutput {
-			return nil, errOutput
-		}
-	}
-	return dst, nil
-}
-
-// appendReference appends what a placeholder stands for, as its context wants it.
-func (v *view) appendReference(dst []byte, r *reference, where context) ([]byte, error) {
-	if r.path != nil && !r.path.definite {
-		list, err := v.appendPath(nil, r.path)
-		if err != nil {
-			return nil, err
-		}
-		return appendValue(dst, where, kindArray, nil, list), nil
-	}
-	if r.path != nil {
-		nodes := r.path.selectFrom(v)
-		if len(nodes) == 0 {
-			return appendAbsent(dst, where), nil
-		}
-		n := &v.doc.nodes[nodes[0]]
-		return appendValue(dst, where, n.kind, n.text, v.raw(nodes[0])), nil
-	}
-	switch r.variable {
-	case varEvent:
-		return appendValue(dst, where, kindObject, nil, v.form), nil
-	case varAttributes:
-		return appendValue(dst, where, kindObject, nil, v.attributes()), nil
-	case varReceived:
-		if v.context.Received.IsZero() {
-			return appendAbsent(dst, where), nil
-		}
-		return appendValue(dst, where, kindString, appendTime(nil, v.context.Received.UTC()), nil), nil
-	case varRule:
-		return appendValue(dst, where, kindString, []byte(v.context.Rule), nil), nil
-	case varBus:
-		return appendValue(dst, where, kindString, []byte(v.context.Bus), nil), nil
-	}
-	return appendValue(dst, where, kindString, []byte("urn:rialto:rule:"+v.context.Bus+":"+v.context.Rule), nil), nil
-}
-
-// attributes is the JSON form without the payload.
-func (v *view) attributes() []byte {
-	dst := []byte{'{'}
-	v.doc.children(0, func(_ int, i int32) {
-		key := string(v.doc.nodes[i].key)
-		if key == dataName || key == "data_base64" {
-			return
-		}
-		if len(dst) > 1 {
-			dst = append(dst, ',')
-		}
-		dst = append(append(appendString(dst, key), ':'), v.raw(i)...)
-	})
-	return append(dst, '}')
-}
-
-func appendAbsent(dst []byte, where context) []byte {
-	if where == inValue {
-		return append(dst, "null"...)
-	}
-	return dst
-}
-
-// appendValue appends a value: a string is given as its decoded text, everything else as its JSON.
-func appendValue(dst []byte, where context, k kind, decoded, raw []byte) []byte {
-	switch {
-	case where == inValue && k == kindString:
-		return appendString(dst, decoded)
-	case where == inValue:
-		return append(dst, raw...)
-	case k == kindString:
-		raw = decoded
-	}
-	if where == inString {
-		return appendEscaped(dst, raw)
-	}
-	return append(dst, raw...)
-}
+// isNumberLike tells 1.5, which is a number, from a path.
+func isNumberLike(s string) bool { return '0' <= s[0] && s[0] <= '9' || s[0] == '-' }

@@ -200,13 +200,16 @@ func (t *Transform) render(ev *event.Event, rc RenderContext) ([]byte, error) {
 // view is an event in its JSON form, taken apart.
 type view struct {
 	context RenderContext
+	event   *event.Event
 	form    []byte
 	doc     document
 	values  []any // one for each node, for filters; made on demand
+
+	evaluation evaluation
 }
 
 func newView(ev *event.Event, rc RenderContext) (*view, error) {
-	v := &view{context: rc, form: jsonForm(ev)}
+	v := &view{context: rc, event: ev, form: jsonForm(ev)}
 	v.doc = document{outer: 1, nodes: make([]node, 0, min(16+len(v.form)/16, keepNodes))}
 	if _, err := v.doc.parse(v.form); err != nil {
 		return nil, fmt.Errorf("the event's JSON form is %w", err)

@@ -81,6 +81,17 @@ func TestTransform(t *testing.T) {
 		{"json as text", `{"template":"{\"id\": ${data.id}, \"s\": \"${data.id}/${data.total}\", \"n\": [${data.total}, ${data.nothing}]}"}`, asJSON,
 			`{"id": "A-1", "s": "A-1/12.50", "n": [12.50, null]}`},
 
+		{"expression", `{"template":"${data.total * 2} ${len(data.items)} ${upper(subject)} ${data.paid ? 'yes' : 'no'}"}`, asText, `25 2 SAY "HI" yes`},
+		{"expression as a value", `{"template":{"n":"${data.total - 0.5}","s":"${data.id + '!'}","b":"${data.total > 12}","none":"${data.nothing}","null":"${data?.nothing?.x}"}}`, asJSON,
+			`{"n":12,"s":"A-1!","b":true,"none":null,"null":null}`},
+		{"expression in a string", `{"template":{"a":"- ${subject + '\"'} -","o":"<${ {'b': 1, 'a': '<'} }>"}}`, asJSON, `{"a":"- say \"hi\"\" -","o":"<{\"a\":\"<\",\"b\":1}>"}`},
+		{"expression that makes a list", `{"template":{"skus":"${map(data.items, {.sku})}","big":"${filter(data.items, .n > 1)}"}}`, asJSON, `{"skus":["x","y"],"big":[{"n":2,"sku":"y"}]}`},
+		{"expression with braces and quotes", `{"template":"${ {'}': data.id}['}'] } ${` + "`}`" + `}"}`, asText, `A-1 }`},
+		{"expression of time", `{"template":"${time.Year()} ${time} ${ (time) } ${time - time}"}`, asText, `2026 2026-11-30T12:00:00.5Z 2026-11-30T12:00:00.5Z 0s`},
+		{"expression in JSON text", `{"template":"{\"n\": ${data.items[0].n + 1}, \"s\": \"${data.items[0].n + 1}\"}"}`, asJSON, `{"n": 2, "s": "2"}`},
+		{"expression by index", `{"template":"${data.items[0].sku} ${data.items[len(data.items) - 1].sku} ${data['a-b']}"}`, asText, `x y dash`},
+		{"a dash without spaces is part of a name", `{"template":"${data.a-b}"}`, asText, `dash`},
+
 		{"aws", `{"paths":{"id":"$.data.id","total":"$.data.total","ship":"$.data.ship"},"template":"{\"order\": <id>, \"cost\": <total>, \"to\": <ship>, \"s\": \"<id> at <total>\"}"}`, asJSON,
 			`{"order": "A-1", "cost": 12.50, "to": {"city":"Venezia"}, "s": "A-1 at 12.50"}`},
 		{"aws string", `{"paths":{"id":"$.data.id","note":"$.data.note"},"template":"\"<id>: <note>\""}`, asJSON, `"A-1: two\nlines \"quoted\" <"`},
@@ -112,6 +123,52 @@ func TestTransform(t *testing.T) {
 				if tt.contentType == asJSON && !json.Valid(out.Data) {
 					t.Errorf("Apply = %s, which is not JSON", out.Data)
 				}
+			}
+		})
+	}
+}
+
+// TestQuoting goes through what facts are recorded of AWS: which context quotes which value how. Where AWS drops the
+// event, or writes what is no JSON, the row says what is done instead.
+func TestQuoting(t *testing.T) {
+	const paths = `{"s":"$.data.id","quoted":"$.subject","o":"$.data.ship","l":"$.data.items[*].sku","b":"$.data.paid","n":"$.data.total","z":"$.data.coupon","no":"$.data.nothing"}`
+	for _, tt := range []struct{ name, template, want string }{
+		{"JSON: a bare string is quoted", `{"v": <s>}`, `{"v": "A-1"}`},
+		{"JSON: and escaped", `{"v": <quoted>}`, `{"v": "say \"hi\""}`},
+		{"JSON: a bare object is as it is", `{"v": <o>}`, `{"v": {"city":"Venezia"}}`},
+		{"JSON: a bare list is as it is", `{"v": <l>}`, `{"v": ["x","y"]}`},
+		{"JSON: a bare boolean is as it is", `{"v": <b>}`, `{"v": true}`},
+		{"JSON: a bare number keeps its digits", `{"v": <n>}`, `{"v": 12.50}`},
+		{"JSON: a bare null is as it is", `{"v": <z>}`, `{"v": null}`},
+		{"JSON: a string in quotes is spliced", `{"v": "<s>"}`, `{"v": "A-1"}`},
+		{"JSON: with text around it", `{"v": "no. <s>!"}`, `{"v": "no. A-1!"}`},
+		{"JSON: with quotes in it, escaped", `{"v": "<quoted>"}`, `{"v": "say \"hi\""}`},
+		{"JSON: several in one string", `{"v": "<s>/<n>/<b>"}`, `{"v": "A-1/12.50/true"}`},
+		{"JSON: an object in quotes is escaped, where AWS drops the event", `{"v": "<o>"}`, `{"v": "{\"city\":\"Venezia\"}"}`},
+		{"JSON: with text before it, too", `{"v": "a/<o>"}`, `{"v": "a/{\"city\":\"Venezia\"}"}`},
+		{"JSON: a list in quotes is escaped, where AWS drops the event", `{"v": "<l>"}`, `{"v": "[\"x\",\"y\"]"}`},
+		{"JSON: nothing as a value is null, where AWS writes an empty string", `{"v": <no>}`, `{"v": null}`},
+		{"JSON: nothing inside text is nothing", `{"v": "[<no>]"}`, `{"v": "[]"}`},
+		{"string: stays a JSON string", `"order <s>"`, `"order A-1"`},
+		{"string: an object is escaped, where AWS takes its quotes away", `"to <o>"`, `"to {\"city\":\"Venezia\"}"`},
+		{"string: a list is escaped, where AWS takes its quotes away", `"all <l>"`, `"all [\"x\",\"y\"]"`},
+		{"string: a boolean is its name", `"paid: <b>"`, `"paid: true"`},
+		{"string: nothing is nothing", `"[<no>]"`, `"[]"`},
+		{"text: strings are bare", `order <s> of <quoted>`, `order A-1 of say "hi"`},
+		{"text: a < that begins no name is a <", `1 < 2 <s>`, `1 < 2 A-1`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			template, err := json.Marshal(tt.template)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tr, err := rules.ParseTransform([]byte(`{"paths":` + paths + `,"template":` + string(template) + `}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := tr.Apply(order(), orderContext)
+			if err != nil || string(out.Data) != tt.want {
+				t.Errorf("Apply = %s, %v; want %s", out.Data, err, tt.want)
 			}
 		})
 	}
@@ -197,11 +254,15 @@ func TestTransformRefused(t *testing.T) {
 		{"unclosed", `{"template":"a ${data.x"}`, "/template", "not closed"},
 		{"unclosed in JSON", `{"template":{"a":{"b":["${data.x"]}}}`, "/template/a/b/0", "not closed"},
 		{"empty placeholder", `{"template":"a ${}"}`, "/template", "empty"},
-		{"expression", `{"template":"${data.a - 1}"}`, "/template", "expressions"},
+		{"no expression", `{"template":{"a":"${data.a -}"}}`, "/template/a", "no path, such as data.items[0].name or the JSONPath $.data['name'], and no expression: unexpected token EOF"},
+		{"expression on an attribute", `{"template":"${subjct.x + 1}"}`, "/template", "holds no others"},
+		{"expression of the clock", `{"template":"${now()}"}`, "/template", "the same event must give the same result"},
+		{"expression as a name", `{"template":{"${1 + 1}":1}}`, "/template/${1 + 1}", "name of a member"},
+		{"path step without end", `{"template":"${data.a[}"}`, "/template", "no path"},
+		{"a dot at the end", `{"template":"${data.}"}`, "/template", "no path"},
 		{"unknown variable", `{"template":"${rialto.rul}"}`, "/template", "rialto.rule"},
 		{"attribute that cannot be", `{"template":"${Subject}"}`, "/template", "cannot be an attribute"},
 		{"below an attribute", `{"template":{"x":"${subject.x}"}}`, "/template/x", "one value"},
-		{"bad index", `{"template":"${data.a[x]}"}`, "/template", "index"},
 		{"bad JSONPath", `{"template":"${$.data[}"}`, "/template", "not a JSONPath"},
 		{"name", `{"template":{"a":{"${data.k}":1}}}`, "/template/a/${data.k}", "name of a member"},
 		{"name twice", `{"template":{"a":1,"a":2}}`, "/template/a", "twice"},
@@ -255,6 +316,8 @@ func TestTransformFails(t *testing.T) {
 	}{
 		{"path to nothing", `{"path":"$.data.nothing"}`, order(), "transform: the path $.data.nothing selects nothing in this event"},
 		{"template too large", `{"template":"${data.x}${data.x}"}`, big, "transform: the result would have more than 1048576 bytes"},
+		{"expression fails", `{"template":"${data.id - 1}"}`, order(), "transform: ${data.id - 1}: invalid operation: string - int (line 1, column 9)"},
+		{"expression is no JSON", `{"template":{"x":"${data.paid ? 1 / 0 : 1}"}}`, order(), "transform: ${data.paid ? 1 / 0 : 1} results in what is no JSON value, such as a division by zero"},
 		{"list too large", `{"path":"$.data['x','x']"}`, big, "transform: the result would have more than 1048576 bytes"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -69,25 +69,27 @@ func allNearest(s string, list []string, n int) []string {
 	return words
 }
 
-// editDistance counts insertions, deletions and replacements between a and b; limit and above are all limit.
+// editDistance counts insertions, deletions, replacements and swaps of neighbours between a and b; limit and above are
+// all limit.
 func editDistance(a, b string, limit int) int {
 	if len(a) > 64 || len(b) > 64 || len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit
 	}
-	var row [65]int
+	var rows [3][65]int // of the character before the last, of the last, and of this one
 	for j := range len(b) + 1 {
-		row[j] = j
+		rows[1][j] = j
 	}
 	for i := range len(a) {
-		diagonal := row[0]
+		before, last, row := &rows[i%3], &rows[(i+1)%3], &rows[(i+2)%3]
 		row[0] = i + 1
 		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
+			if row[j+1] = last[j]; a[i] != b[j] {
+				row[j+1] = 1 + min(last[j], row[j], last[j+1])
 			}
-			diagonal, row[j+1] = row[j+1], cost
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
 		}
 	}
-	return min(row[len(b)], limit)
+	return min(rows[(len(a)+1)%3][len(b)], limit)
 }

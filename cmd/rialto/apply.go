@@ -48,6 +48,25 @@ type applied struct {
 	Outcome string `json:"outcome"`          // created, configured, unchanged, failed
 	Secret  string `json:"secret,omitempty"` // of a key that was created: shown this once
 	Error   string `json:"error,omitempty"`
+
+	Warnings []warning `json:"warnings,omitempty"` // it was taken, and can hardly do what it is meant to
+}
+
+// warning is a doubt of the server about a document.
+type warning struct {
+	Pointer string `json:"pointer"`
+	Message string `json:"message"`
+	Fix     string `json:"fix,omitempty"` // as JSON
+}
+
+// warn says on stderr what is doubtful about a document.
+func (c *cli) warn(doc document, warnings []warning) {
+	for _, w := range warnings {
+		fmt.Fprintf(c.err, "warning: %s (%s): %s: %s\n", doc, doc.from, clean(orDefault(w.Pointer, "(the whole)")), clean(w.Message))
+		if w.Fix != "" {
+			fmt.Fprintf(c.err, "  write instead: %s\n", clean(w.Fix))
+		}
+	}
 }
 
 func (c *cli) apply(ctx context.Context, files []string, dryRun bool) error {
@@ -75,6 +94,7 @@ func (c *cli) apply(ctx context.Context, files []string, dryRun bool) error {
 				first = err
 			}
 		}
+		c.warn(doc, result.Warnings)
 		if c.output == "table" && err == nil {
 			suffix := ""
 			if dryRun {
@@ -133,17 +153,21 @@ func (cl *client) applyOne(ctx context.Context, doc document, dryRun bool) (appl
 	if err != nil {
 		return result, err
 	}
+	var aside struct {
+		Secret string `json:"secret"`
+		Status struct {
+			Warnings []warning `json:"warnings"`
+		} `json:"status"`
+	}
+	if err := json.Unmarshal(after.Body, &aside); err != nil {
+		return result, fmt.Errorf("unreadable answer: %w", err)
+	}
+	result.Warnings = aside.Status.Warnings
 	switch {
 	case created:
 		result.Outcome = "created"
-		var key struct {
-			Secret string `json:"secret"`
-		}
 		if doc.kind.name == "Key" && !dryRun {
-			if err := json.Unmarshal(after.Body, &key); err != nil {
-				return result, fmt.Errorf("unreadable answer: %w", err)
-			}
-			result.Secret = key.Secret
+			result.Secret = aside.Secret
 		}
 	case sameDocument(doc.kind, before.raw, after.Body):
 		result.Outcome = "unchanged"

@@ -294,6 +294,29 @@ func TestApplyDryRunOfReferences(t *testing.T) {
 	}
 }
 
+// What the server doubts is said on stderr, and changes neither the outcome nor the exit code.
+func TestApplyWarnings(t *testing.T) {
+	const doubt = `"status":{"warnings":[{"pointer":"/pattern/type","message":"is always true\u001b[2J","fix":"[1]"}]}`
+	server := serve(t, map[string]http.HandlerFunc{
+		"GET /v1/buses/default/rules/old": says(200, `{"kind":"Rule","name":"old"}`),
+		"GET /":                           says(404, `{}`),
+		"PUT /v1/buses/default/rules/old": says(200, `{"kind":"Rule","name":"old",`+doubt+`}`),
+		"PUT /v1/buses/default/rules/new": says(201, `{"kind":"Rule","name":"new",`+doubt+`}`),
+	})
+	docs := "{kind: Rule, name: old}\n---\n{kind: Rule, name: new}\n"
+	got := rialto(t, server, docs, "apply", "-f", "-")
+	if want := "rule/old unchanged\nrule/new created\n"; got.code != exitOK || got.out != want {
+		t.Errorf("exit %d, %s; want\n%s", got.code, got.out, want)
+	}
+	if want := "warning: rule/new (stdin, document 2): /pattern/type: is always true\uFFFD[2J\n  write instead: [1]\n"; !strings.HasSuffix(got.err, want) || strings.Count(got.err, "warning: ") != 2 {
+		t.Errorf("stderr %q, want at its end %q", got.err, want)
+	}
+	got = rialto(t, server, docs, "apply", "-f", "-", "-o", "jsonl")
+	if want := `{"kind":"Rule","bus":"default","name":"new","outcome":"created","warnings":[{"pointer":"/pattern/type",`; !strings.Contains(got.out, want) {
+		t.Errorf("-o jsonl: %s", got.out)
+	}
+}
+
 func TestApplyReadsAllBeforeItWrites(t *testing.T) {
 	for name, text := range map[string]string{
 		"unknown kind": "kind: Target\nname: a\n---\nkind: Gizmo\nname: b\n",

@@ -86,6 +86,9 @@ func readAll(r io.Reader) ([]byte, error) {
 	return text, err
 }
 
+// definitionEndings are how the names of files end that folders are searched for.
+var definitionEndings = []string{".yaml", ".yml", ".json"}
+
 // definitionFiles is name itself, or the definition files below it when it is a folder; hidden ones are left out.
 func definitionFiles(name string) ([]string, error) {
 	info, err := os.Stat(name)
@@ -101,7 +104,7 @@ func definitionFiles(name string) ([]string, error) {
 		switch {
 		case d.IsDir() && hidden:
 			return fs.SkipDir
-		case !d.IsDir() && !hidden && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)):
+		case !d.IsDir() && !hidden && slices.Contains(definitionEndings, filepath.Ext(path)):
 			files = append(files, path)
 		}
 		return nil

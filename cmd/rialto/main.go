@@ -28,6 +28,7 @@ func main() {
 		http:   &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 		now:    time.Now,
 		colour: colourWanted(os.Stdout, os.Getenv),
+		screen: isTerminal(os.Stdout),
 	}, os.Args[1:])
 	stop()
 	os.Exit(code)

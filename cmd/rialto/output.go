@@ -129,8 +129,12 @@ func shorten(s string, n int) string {
 
 // colourWanted reports whether f is a terminal whose user has not asked for plain text.
 func colourWanted(f *os.File, getenv func(string) string) bool {
+	return isTerminal(f) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+}
+
+func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // palette paints text, or leaves it as it is.

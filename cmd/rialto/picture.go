@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/rialto-bridge/rialto/rules"
 )
 
 // eventStory is an event with its journey, as the server tells it.
@@ -36,25 +38,10 @@ type eventStory struct {
 }
 
 type ruleVerdict struct {
-	Rule        string       `json:"rule"`
-	Revision    uint64       `json:"revision"`
-	Matched     bool         `json:"matched"`
-	Explanation *explanation `json:"explanation"`
-}
-
-type explanation struct {
-	Note    string   `json:"note"`
-	Clauses []clause `json:"clauses"`
-}
-
-// clause is one condition of a pattern and what the event had to say to it.
-type clause struct {
-	Pointer  string `json:"pointer"`
-	Path     string `json:"path"`
-	Expected string `json:"expected"`
-	Actual   string `json:"actual"`
-	Verdict  string `json:"verdict"` // matched, failed, unneeded
-	Hint     string `json:"hint"`
+	Rule        string             `json:"rule"`
+	Revision    uint64             `json:"revision"`
+	Matched     bool               `json:"matched"`
+	Explanation *rules.Explanation `json:"explanation"`
 }
 
 type deliveryStory struct {
@@ -117,24 +104,31 @@ const (
 
 // picture is drawn line by line: a time on the left, the tree beside it.
 type picture struct {
-	b     strings.Builder
-	paint palette
-	day   time.Time // the day whose times need no date
-	zone  *time.Location
+	b      strings.Builder
+	paint  palette
+	stamps int       // width of the times; 0 for a picture without
+	day    time.Time // the day whose times need no date
+	zone   *time.Location
+	now    time.Time
 }
 
 // drawJourney draws the story of an event for a person, in 80 columns, in the time zone of now.
 func drawJourney(bus string, s eventStory, now time.Time, paint palette) string {
-	p := &picture{paint: paint, zone: now.Location(), day: s.Received.In(now.Location())}
-	p.head(s)
+	p := &picture{paint: paint, stamps: stampWidth, now: now, zone: now.Location(), day: s.Received.In(now.Location())}
+	p.head(s.Event)
+	p.field("day", p.day.Format("Monday 2 January 2006, MST"))
+	for _, other := range s.Others {
+		p.field("see also", other+" has the same id")
+	}
+	p.b.WriteByte('\n')
 	p.arrival(bus, s)
 	p.routing(s)
-	p.verdicts(s, now)
+	p.verdicts(s)
 	return p.b.String()
 }
 
 // head shows the event itself.
-func (p *picture) head(s eventStory) {
+func (p *picture) head(raw json.RawMessage) {
 	var e struct {
 		ID, Source, Type, Subject string
 		Time                      string
@@ -143,30 +137,27 @@ func (p *picture) head(s eventStory) {
 		Base64                    string          `json:"data_base64"`
 	}
 	// An event that cannot be shown in parts is shown as it is.
-	if err := json.Unmarshal(s.Event, &e); err != nil {
-		p.line("", clean(shorten(string(s.Event), pageWidth)))
+	if err := json.Unmarshal(raw, &e); err != nil {
+		p.line("", clean(shorten(string(raw), pageWidth)))
 		return
 	}
 	p.b.WriteString(p.paint.bold(clean(e.Type)) + "  " + clean(e.ID) + "\n\n")
-	field := func(name, value string) {
-		if value != "" {
-			p.b.WriteString("  " + p.paint.dim(fmt.Sprintf("%-8s", name)) + " " + shorten(clean(value), pageWidth-11) + "\n")
-		}
-	}
-	field("source", e.Source)
-	field("subject", e.Subject)
-	field("time", e.Time)
+	p.field("source", e.Source)
+	p.field("subject", e.Subject)
+	p.field("time", e.Time)
 	switch {
 	case len(e.Data) > 0:
-		field("data", string(e.Data))
+		p.field("data", string(e.Data))
 	case e.Base64 != "":
-		field("data", fmt.Sprintf("%s, %s", orDefault(e.DataContentType, "bytes"), count(base64.StdEncoding.DecodedLen(len(e.Base64))-strings.Count(e.Base64, "="), "byte")))
+		p.field("data", fmt.Sprintf("%s, %s", orDefault(e.DataContentType, "bytes"), count(base64.StdEncoding.DecodedLen(len(e.Base64))-strings.Count(e.Base64, "="), "byte")))
 	}
-	field("day", p.day.Format("Monday 2 January 2006, MST"))
-	for _, other := range s.Others {
-		field("see also", other+" has the same id")
+}
+
+// field is a line of the head.
+func (p *picture) field(name, value string) {
+	if value != "" {
+		p.b.WriteString("  " + p.paint.dim(fmt.Sprintf("%-8s", name)) + " " + shorten(clean(value), pageWidth-11) + "\n")
 	}
-	p.b.WriteByte('\n')
 }
 
 func (p *picture) arrival(bus string, s eventStory) {
@@ -216,7 +207,7 @@ type branch struct {
 }
 
 // verdicts draws the rules, those that matched first.
-func (p *picture) verdicts(s eventStory, now time.Time) {
+func (p *picture) verdicts(s eventStory) {
 	var branches []branch
 	at := map[string]int{}
 	for _, r := range s.Journey.Rules {
@@ -241,30 +232,40 @@ func (p *picture) verdicts(s eventStory, now time.Time) {
 		}
 		return 1
 	})
-	matched := slices.IndexFunc(branches, func(b branch) bool { return !b.verdict.Matched })
-	more := s.Journey.RulesMore
-	if matched >= 0 && len(branches) > matched+mostStrangers {
-		more += len(branches) - matched - mostStrangers
-		branches = branches[:matched+mostStrangers]
+	p.branches(branches, s.Journey.RulesMore)
+}
+
+// branches draws rules; more is how many did not match and are not among them.
+func (p *picture) branches(branches []branch, more int) {
+	rest := "and %d more"
+	if matched := slices.IndexFunc(branches, func(b branch) bool { return !b.verdict.Matched }); matched >= 0 {
+		rest += " that did not match"
+		if len(branches) > matched+mostStrangers {
+			if more == 0 {
+				rest += "; -o json has them all"
+			}
+			more += len(branches) - matched - mostStrangers
+			branches = branches[:matched+mostStrangers]
+		}
 	}
 	apart := true // one-liners stand close together
 	for i, b := range branches {
-		p.rule(b, apart || b.says(), i == len(branches)-1 && more == 0, now)
+		p.rule(b, apart || b.says(), i == len(branches)-1 && more == 0)
 		apart = b.says()
 	}
 	if more > 0 {
 		p.line("", "│")
-		p.line("", "└─ "+p.paint.dim(fmt.Sprintf("and %d more that did not match; -o json has them all", more)))
+		p.line("", "└─ "+p.paint.dim(fmt.Sprintf(rest, more)))
 	}
 }
 
 // says reports whether there is more to tell of a branch than its verdict.
 func (b branch) says() bool {
 	return b.verdict.Matched || b.verdict.Explanation != nil && (b.verdict.Explanation.Note != "" ||
-		slices.ContainsFunc(b.verdict.Explanation.Clauses, func(c clause) bool { return c.Verdict == "failed" }))
+		slices.ContainsFunc(b.verdict.Explanation.Clauses, func(c rules.Clause) bool { return c.Verdict == rules.Failed }))
 }
 
-func (p *picture) rule(b branch, apart, last bool, now time.Time) {
+func (p *picture) rule(b branch, apart, last bool) {
 	fork, stem := "├─ ", "│  "
 	if last {
 		fork, stem = "└─ ", "   "
@@ -283,17 +284,17 @@ func (p *picture) rule(b branch, apart, last bool, now time.Time) {
 		p.note(stem, v.Explanation.Note)
 	}
 	for i, d := range b.deliveries {
-		p.delivery(stem, d, i == len(b.deliveries)-1, now)
+		p.delivery(stem, d, i == len(b.deliveries)-1)
 	}
 }
 
 // why names the clauses that said no.
-func (p *picture) why(stem string, e *explanation) {
+func (p *picture) why(stem string, e *rules.Explanation) {
 	if e == nil {
 		return
 	}
 	for _, c := range e.Clauses {
-		if c.Verdict != "failed" {
+		if c.Verdict != rules.Failed {
 			continue
 		}
 		text := fmt.Sprintf("%s: %s; wanted %s", orDefault(c.Path, c.Pointer), shorten(c.Actual, 100), shorten(c.Expected, 160))
@@ -302,13 +303,43 @@ func (p *picture) why(stem string, e *explanation) {
 		}
 		p.note(stem, text)
 	}
-	if e.Note != "" {
-		p.note(stem, e.Note)
+	for _, x := range conditionsOf(e) {
+		if x.Verdict == rules.Failed {
+			p.note(stem, fmt.Sprintf("%s: %s; wanted %s", x.name, x.Actual, shorten(x.Expression, 160)))
+		}
+	}
+	if note := noteOf(e); note != "" {
+		p.note(stem, note)
 	}
 }
 
+// namedCondition is a when or sql.
+type namedCondition struct {
+	name string
+	rules.Condition
+}
+
+func conditionsOf(e *rules.Explanation) []namedCondition {
+	var list []namedCondition
+	if e.When != nil {
+		list = append(list, namedCondition{"when", *e.When})
+	}
+	if e.SQL != nil {
+		list = append(list, namedCondition{"sql", *e.SQL})
+	}
+	return list
+}
+
+// noteOf is the note of an explanation, without what its conditions say themselves.
+func noteOf(e *rules.Explanation) string {
+	parts := slices.DeleteFunc(strings.Split(e.Note, "; "), func(s string) bool {
+		return strings.HasPrefix(s, "the pattern matches, but ")
+	})
+	return strings.Join(parts, "; ")
+}
+
 func (p *picture) note(stem, text string) {
-	for i, part := range wrap(clean(text), pageWidth-stampWidth-6-len([]rune(stem))) {
+	for i, part := range wrap(clean(text), pageWidth-p.stamps-6-len([]rune(stem))) {
 		indent := "  "
 		if i > 0 {
 			indent = "    "
@@ -317,7 +348,7 @@ func (p *picture) note(stem, text string) {
 	}
 }
 
-func (p *picture) delivery(stem string, d deliveryStory, last bool, now time.Time) {
+func (p *picture) delivery(stem string, d deliveryStory, last bool) {
 	fork, deeper := stem+"├─ ", stem+"│  "
 	if last {
 		fork, deeper = stem+"└─ ", stem+"   "
@@ -331,7 +362,7 @@ func (p *picture) delivery(stem string, d deliveryStory, last bool, now time.Tim
 	case "parked":
 		state, colour = "◷ parked", p.paint.wait
 		if d.Due != nil {
-			state = "◷ parked, due " + due(*d.Due, now)
+			state = "◷ parked, due " + due(*d.Due, p.now)
 		}
 	case "live":
 		state, colour = "▸ under way", p.paint.wait
@@ -384,13 +415,13 @@ func (p *picture) attempt(stem string, a attemptStory) {
 
 // entry is a line with a name on the left and its state at the right edge.
 func (p *picture) entry(stamp, fork, painted, plain, state string, colour func(string) string) {
-	room := pageWidth - stampWidth - 2 - utf8.RuneCountInString(fork) - utf8.RuneCountInString(plain) - utf8.RuneCountInString(state)
+	room := pageWidth - p.stamps - 2 - utf8.RuneCountInString(fork) - utf8.RuneCountInString(plain) - utf8.RuneCountInString(state)
 	p.line(stamp, fork+painted+" "+p.paint.dim(strings.Repeat("·", max(room-2, 1)))+" "+colour(state))
 }
 
 // line writes one line of the tree beside its time.
 func (p *picture) line(stamp, tree string) {
-	p.b.WriteString(p.paint.dim(fmt.Sprintf("%*s", stampWidth, stamp)))
+	p.b.WriteString(p.paint.dim(fmt.Sprintf("%*s", p.stamps, stamp)))
 	p.b.WriteString("  ")
 	p.b.WriteString(tree)
 	p.b.WriteByte('\n')

@@ -157,32 +157,36 @@ func own(k kind, raw json.RawMessage) (json.RawMessage, error) {
 		fields["kind"] = name
 		order = append(order, "kind")
 	}
+	var keys []string
 	first := []string{"kind", "name", "bus"}
-	var b bytes.Buffer
-	b.WriteByte('{')
-	write := func(key string) error {
-		if b.Len() > 1 {
-			b.WriteByte(',')
-		}
-		quoted, err := json.Marshal(key)
-		b.Write(quoted)
-		b.WriteByte(':')
-		b.Write(fields[key])
-		return err
-	}
 	for _, key := range first {
 		if _, ok := fields[key]; ok {
-			if err := write(key); err != nil {
-				return nil, err
-			}
+			keys = append(keys, key)
 		}
 	}
 	for _, key := range order {
 		if !slices.Contains(first, key) && !slices.Contains(serverOwned, key) {
-			if err := write(key); err != nil {
-				return nil, err
-			}
+			keys = append(keys, key)
 		}
+	}
+	return writeObject(fields, keys)
+}
+
+// writeObject is the way back from objectFields, for some keys.
+func writeObject(fields map[string]json.RawMessage, keys []string) (json.RawMessage, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, key := range keys {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		quoted, err := json.Marshal(key)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(quoted)
+		b.WriteByte(':')
+		b.Write(fields[key])
 	}
 	b.WriteByte('}')
 	return b.Bytes(), nil

@@ -22,6 +22,7 @@ type cli struct {
 	http   *http.Client
 	now    func() time.Time
 	colour bool // whether out is a terminal that may be coloured
+	screen bool // whether out is a terminal
 
 	url, key, output string // the global flags
 }
@@ -76,7 +77,7 @@ Exit codes:   0 ok, 1 failed or different, 2 usage, 3 not found, 4 not allowed, 
 		}
 	}
 	add("server", newServe(c), newDemo(c))
-	add("definitions", newApply(c), newGet(c), newDelete(c), newTest(c))
+	add("definitions", newApply(c), newGet(c), newDelete(c), newExplain(c), newTest(c))
 	add("events", newPublish(c), newTail(c), newSearch(c), newJourney(c), newDeadLetters(c), newRedrive(c), newLedger(c))
 	root.AddCommand(newVersion(c))
 	return root

@@ -74,6 +74,12 @@ func (s *syncBuffer) Write(p []byte) (int, error) {
 	return s.b.Write(p)
 }
 
+func (s *syncBuffer) Reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.b.Reset()
+}
+
 func (s *syncBuffer) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,6 +276,8 @@ scopes: ["events:read:default"]
 		t.Errorf("the webhook got\n%s", text)
 	}
 
+	explains(t, b, found.Event.ID, file)
+
 	account := b.must(t, "", "ledger")
 	if strings.Count(account, "adds up") != 2 || !strings.Contains(account, "too-warm  ops") {
 		t.Errorf("ledger:\n%s", account)
@@ -285,5 +293,37 @@ scopes: ["events:read:default"]
 	}
 	if _, err := os.Stat(filepath.Join(b.env["RIALTO_DATA"], "admin.key")); err != nil {
 		t.Error(err)
+	}
+}
+
+// explains asks the bridge of TestStory, which has a reading and the rules of a file, why rules match and do not.
+func explains(t *testing.T, b *bridgeProcess, reading, file string) {
+	t.Helper()
+	for _, c := range []struct {
+		args []string
+		says []string
+	}{
+		{[]string{"--event", reading}, []string{"1 of 1 rule on devices would take it", "too-warm", "stored   EV_devices:"}},
+		{[]string{"--event", reading, "--rule", "too-warm"}, []string{"too-warm", "matches", "✓ data.temperature: 9.1"}},
+		{[]string{"--event", "order/batch", "--rule", "orders", "--bus", "default"}, []string{`✓ type: "com.acme.order.placed"`}},
+		{[]string{"--event", "order/batch", "--rule", "too-warm"}, []string{"the event is on bus default and the rule on bus devices", "✗ data.temperature: absent"}},
+		{[]string{"--event", reading, "--rule", file}, []string{"● too-warm", "○ orders"}},
+	} {
+		out := b.must(t, "", append([]string{"explain"}, c.args...)...)
+		for _, want := range c.says {
+			if !strings.Contains(out, want) {
+				t.Errorf("explain %v does not say %q:\n%s", c.args, want, out)
+			}
+		}
+	}
+	// What a command prints of an event can be asked about.
+	story := b.must(t, "", "journey", reading, "-o", "json")
+	if out := b.must(t, story, "explain", "--event", "-", "--bus", "default"); !strings.Contains(out, "none of 1 rule on default matches") {
+		t.Errorf("a reading on another bus:\n%s", out)
+	}
+	for _, args := range [][]string{{"--event", "no-such-id"}, {"--event", reading, "--rule", "none"}, {"--event", reading, "--bus", "none"}} {
+		if r := rialtoIn(t, b.env, "", append([]string{"explain"}, args...)...); r.code != exitNotFound || r.out != "" {
+			t.Errorf("explain %v: exit %d, %s", args, r.code, r.err)
+		}
 	}
 }

@@ -161,6 +161,17 @@ func (away) List(context.Context, store.Query) (store.Page, error)    { return s
 func (away) Watch(context.Context, func(store.Change) error) error    { return errAway }
 func (away) Close() error                                             { return nil }
 
+// asked is such a store that ends the wait for it once it was asked.
+type asked struct {
+	away
+	cancel func()
+}
+
+func (a asked) Watch(context.Context, func(store.Change) error) error {
+	a.cancel()
+	return errAway
+}
+
 // TestStartWithoutTheStore starts a bridge whose store is away: it works by the last snapshot, keys included, and says
 // what it cannot do.
 func TestStartWithoutTheStore(t *testing.T) {
@@ -191,10 +202,10 @@ func TestStartWithoutTheStore(t *testing.T) {
 }
 
 func TestStartWithoutStoreAndSnapshotSaysSo(t *testing.T) {
-	o := options(t.TempDir())
-	o.Store = away{}
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	o := options(t.TempDir())
+	o.Store = asked{cancel: cancel}
 	if _, err := app.Start(ctx, o); err == nil || !strings.Contains(err.Error(), "start definitions") {
 		t.Errorf("Start = %v", err)
 	}
@@ -261,13 +272,13 @@ func TestStopIsBounded(t *testing.T) {
 	s.rule("default", "all", `{"type":["reading"]}`, "sink")
 	s.publish("default", "e1", "reading", "one")
 	<-arrived
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	began := time.Now()
 	if err := a.Close(ctx); err != nil {
 		t.Errorf("Close = %v", err)
 	}
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("the stop took %v", took)
 	}
 	close(hang)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/egress"
@@ -25,8 +26,30 @@ func targetKinds(guard *egress.Guard) *targets.Catalog {
 	return targets.NewCatalog(webhook.Kind(guard.CheckURL))
 }
 
+// lintWithin is how long the answer to a write waits for doubts about a rule.
+const lintWithin = time.Second
+
+// lintRule returns what is doubtful about a rule, by stored events as well if observed.
+func (a *App) lintRule(ctx context.Context, doc []byte, observed bool) []rules.Warning {
+	r, err := rules.ParseRule(doc)
+	if err != nil {
+		return nil // it was checked before
+	}
+	if !observed {
+		return rules.Lint(r)
+	}
+	ctx, cancel := context.WithTimeout(ctx, lintWithin)
+	defer cancel()
+	seen, err := a.bridge.Observed(ctx, r)
+	if err != nil {
+		a.o.Logger.Warn("stored events were not asked about a rule", "bus", r.Bus, "ruleId", r.Name, "err", err)
+	}
+	return rules.LintObserved(r, seen)
+}
+
 // definitionKinds is the list of kinds of definition, as the API serves them.
-func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge) []api.Kind {
+func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge,
+	lintRule func(ctx context.Context, doc []byte, observed bool) []rules.Warning) []api.Kind {
 	return []api.Kind{
 		{
 			Name: kindBus, Plural: "buses", Keep: builtinBuses, Schema: []byte(busSchema),
@@ -53,6 +76,7 @@ func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge) []api.Kind {
 			Name: kindRule, Plural: "rules", Scoped: true, Schema: []byte(ruleSchema),
 			Doc:       "A rule picks events of a bus by a pattern and sends them, as they are or transformed, to targets.",
 			Normalize: func(_ context.Context, doc, _ []byte) ([]byte, error) { return checked(doc, rules.ParseRule) },
+			Lint:      lintRule,
 			Refs:      ruleRefs,
 		},
 		{

@@ -49,6 +49,8 @@ const ruleSchema = `{
     "labels": {"type": "object", "additionalProperties": {"type": "string"}},
     "disabled": {"type": "boolean", "description": "A disabled rule matches nothing."},
     "pattern": {"type": "object", "description": "Over the CloudEvent in JSON form; see docs/patterns.md.", "minProperties": 1},
+    "when": {"type": "string", "minLength": 1, "description": "An expression that must be true as well, once the pattern has matched; see docs/patterns.md."},
+    "sql": {"type": "string", "minLength": 1, "description": "A CESQL expression over the attributes that must hold as well."},
     "targets": {
       "type": "array",
       "minItems": 1,

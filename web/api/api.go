@@ -18,12 +18,14 @@ import (
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/store"
+	"github.com/rialto-bridge/rialto/rules"
 )
 
 // Bridge is what the API needs of the event path. OnBridge makes one of the real thing.
 type Bridge interface {
 	Ingest(ctx context.Context, bus string, recs []*event.Record) ([]bridge.Receipt, error)
 	Event(ctx context.Context, bus, id, source string) (*bridge.Found, error)
+	Find(ctx context.Context, bus, id, source string) (*bridge.Found, error)
 	Search(ctx context.Context, bus string, q bridge.SearchQuery) (bridge.SearchPage, error)
 	Follow(ctx context.Context, o bridge.FollowOptions, fn func(eventlog.Entry) error) error
 	DeadLetters(ctx context.Context, q bridge.DeadQuery) (bridge.DeadPage, error)
@@ -36,6 +38,8 @@ type Bridge interface {
 	Job(bus, id string) (bridge.Job, error)
 	SetJob(ctx context.Context, bus, id, state, by string) (bridge.Job, error)
 	Ledger(ctx context.Context, q bridge.LedgerQuery) (bridge.Ledger, error)
+	ExplainEvent(ctx context.Context, bus string, ev *event.Event) (explained []rules.RuleExplanation, more int, err error)
+	ExplainRule(ctx context.Context, bus, rule string, ev *event.Event) (rules.RuleExplanation, error)
 	Buses() []string
 	Checks() []bridge.Check
 	// Position is the last committed position of a bus; its sequence is 0 when the bus is empty.
@@ -197,6 +201,8 @@ func (a *API) addPlainRoutes() {
 	a.add("GET", "/v1/stream", need{open: true}, a.stream).long = true // each topic is checked
 	a.addDeadLetterRoutes()
 	a.add("GET", "/v1/ledger", onQueryBus(areaEvents, accessRead), a.getLedger)
+	a.add("POST", "/v1/rules:test", need{open: true}, a.testRule)        // the body says which bus
+	a.add("POST", "/v1/rules:explain", need{open: true}, a.explainRules) // as well
 	a.add("GET", "/livez", need{open: true}, a.livez)
 	a.add("GET", "/readyz", need{open: true}, a.readyz)
 	a.add("GET", "/metrics", need{area: areaAdmin, access: accessRead}, a.showMetrics())

@@ -86,7 +86,8 @@ func (a *API) identify(w *reply, r *http.Request) (caller, error) {
 	if !g.expires.IsZero() && !a.o.Now().Before(g.expires) {
 		return caller{}, unauthorized("the key has expired", "invalid_token")
 	}
-	return caller{g}, nil
+	w.who = caller{g}
+	return w.who, nil
 }
 
 func unauthorized(detail, code string) error {

@@ -42,7 +42,8 @@ func (d adapter) Handle(op *huma.Operation, serve func(huma.Context)) {
 		panic("api: operation " + op.OperationID + " does not say which right it needs")
 	}
 	d.a.add(op.Method, op.Path, n, func(w *reply, r *http.Request) error {
-		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, r))
+		ctx := context.WithValue(r.Context(), requestKey{}, r)
+		r = r.WithContext(context.WithValue(ctx, replyKey{}, w))
 		serve(&exchange{humaContext: humachi.NewContext(op, r, w), r: r, w: w})
 		return nil
 	})
@@ -56,6 +57,13 @@ type requestKey struct{}
 // requestOf returns the request that a handler of the control plane works for.
 func requestOf(ctx context.Context) *http.Request {
 	return ctx.Value(requestKey{}).(*http.Request) // the adapter put it there
+}
+
+type replyKey struct{}
+
+// replyOf returns the reply that goes with requestOf.
+func replyOf(ctx context.Context) *reply {
+	return ctx.Value(replyKey{}).(*reply) // the adapter put it there
 }
 
 type humaContext huma.Context

@@ -130,8 +130,8 @@ func sendJSON(w *reply, status int, v any) error {
 	return w.send(status, contentJSON, b.Bytes())
 }
 
-// who is the key of a request, for what is written down of it.
-func (w *reply) who() string {
+// caller is the key of a request, for what is written down of it.
+func (w *reply) caller() string {
 	if w.key == "" {
 		return "anonymous"
 	}
@@ -145,7 +145,7 @@ func (a *API) startJob(kind string) handler {
 		if err != nil {
 			return err
 		}
-		spec := bridge.JobSpec{Kind: kind, By: w.who()}
+		spec := bridge.JobSpec{Kind: kind, By: w.caller()}
 		dry := false
 		there, err := a.readObject(r, map[string]func(b *body, at string, v json.RawMessage){
 			"filter": func(b *body, at string, v json.RawMessage) { b.filter(at, v, &spec.Filter) },
@@ -187,7 +187,7 @@ func (a *API) redriveEvent(w *reply, r *http.Request) error {
 	if _, err := noQuery(r); err != nil {
 		return err
 	}
-	q := bridge.RedriveRequest{Bus: w.bus, ID: pathParam(r, "id"), By: w.who()}
+	q := bridge.RedriveRequest{Bus: w.bus, ID: pathParam(r, "id"), By: w.caller()}
 	text := func(to *string) func(*body, string, json.RawMessage) {
 		return func(b *body, at string, v json.RawMessage) { b.value(at, v, to, "a string") }
 	}
@@ -237,7 +237,7 @@ func (a *API) setJob(state string) handler {
 		if err != nil {
 			return err
 		}
-		j, err := a.o.Bridge.SetJob(r.Context(), bus, pathParam(r, "id"), state, w.who())
+		j, err := a.o.Bridge.SetJob(r.Context(), bus, pathParam(r, "id"), state, w.caller())
 		if err != nil {
 			return err
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/store"
+	"github.com/rialto-bridge/rialto/rules"
 )
 
 const (
@@ -41,6 +42,10 @@ type Kind struct {
 	// and returns what is stored. old is what is stored now, nil if nothing. The error is a *fault.Error with pointers
 	// into doc. nil stores documents as they are.
 	Normalize func(ctx context.Context, doc, old []byte) ([]byte, error)
+	// Lint returns what is doubtful about a document that Normalize has taken; it is answered with it as
+	// status.warnings. observed says that it may look at stored events; it should be done within a second. nil has no
+	// doubts.
+	Lint func(ctx context.Context, doc []byte, observed bool) []rules.Warning
 	// Redact returns a stored document without what may not be shown. nil shows all.
 	Redact func(doc []byte) []byte
 	// Refs lists the definitions that a stored document names; each must exist when it is written, and stays while it
@@ -185,7 +190,7 @@ func (a *API) listDocuments(ctx context.Context, k *Kind, in *listIn) (*document
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		doc, err := k.showDoc(d, "", true)
+		doc, err := k.showDoc(d, aside{brief: true})
 		if err != nil {
 			return nil, err
 		}
@@ -224,11 +229,11 @@ func (a *API) getDocument(ctx context.Context, k *Kind, in *getIn) (*documentOut
 	if matchesETag(in.IfNoneMatch, d.Revision, true) {
 		return &documentOut{Status: http.StatusNotModified, ETag: etagOf(d.Revision)}, nil
 	}
-	return a.documentOut(k, d, http.StatusOK, "")
+	return a.documentOut(k, d, http.StatusOK, aside{})
 }
 
-func (a *API) documentOut(k *Kind, d store.Document, status int, secret string) (*documentOut, error) {
-	body, err := k.showDoc(d, secret, false)
+func (a *API) documentOut(k *Kind, d store.Document, status int, more aside) (*documentOut, error) {
+	body, err := k.showDoc(d, more)
 	if err != nil {
 		return nil, err
 	}
@@ -276,7 +281,8 @@ func (a *API) putDocument(ctx context.Context, k *Kind, in *putIn) (*documentOut
 			return nil, err
 		}
 		if in.DryRun {
-			return a.dryRun(k, sk, raw, old)
+			leave()
+			return a.dryRun(k, sk, raw, old, a.lint(ctx, replyOf(ctx), k, sk.Scope, raw))
 		}
 		cond, status := store.Condition{Absent: true}, http.StatusCreated
 		if old != nil {
@@ -296,7 +302,7 @@ func (a *API) putDocument(ctx context.Context, k *Kind, in *putIn) (*documentOut
 		}
 		leave()
 		a.awaitInForce(ctx, sk, d.Revision)
-		return a.documentOut(k, d, status, "")
+		return a.documentOut(k, d, status, aside{warnings: a.lint(ctx, replyOf(ctx), k, sk.Scope, raw)})
 	}
 	return nil, fault.New(fault.Conflict, "%s is being changed by others all the time", sk)
 }
@@ -336,7 +342,7 @@ func (a *API) normalize(ctx context.Context, k *Kind, sk store.Key, doc []byte, 
 	return raw, fault.Collect(faults)
 }
 
-func (a *API) dryRun(k *Kind, sk store.Key, raw []byte, old *store.Document) (*documentOut, error) {
+func (a *API) dryRun(k *Kind, sk store.Key, raw []byte, old *store.Document, warnings []rules.Warning) (*documentOut, error) {
 	d, status := store.Document{Key: sk, Raw: raw}, http.StatusCreated
 	if old != nil {
 		status = http.StatusOK
@@ -346,7 +352,7 @@ func (a *API) dryRun(k *Kind, sk store.Key, raw []byte, old *store.Document) (*d
 			d.CreatedAt, d.UpdatedAt = old.CreatedAt, old.UpdatedAt
 		}
 	}
-	out, err := a.documentOut(k, d, status, "")
+	out, err := a.documentOut(k, d, status, aside{warnings: warnings})
 	if err == nil {
 		out.Location = ""
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/store"
+	"github.com/rialto-bridge/rialto/rules"
 )
 
 // maxDocument is the most bytes of a definition.
@@ -36,7 +37,7 @@ func members(doc []byte) ([]member, error) {
 		return nil, syntaxFault(err)
 	}
 	if tok != json.Delim('{') {
-		return nil, fault.Invalidf("", "a definition is a JSON object")
+		return nil, fault.Invalidf("", "must be a JSON object")
 	}
 	var out []member
 	seen := map[string]bool{}
@@ -182,8 +183,31 @@ func checkLabels(ms []member) []fault.Detail {
 	return faults
 }
 
+// aside is what an answer says of a document and what is not stored with it.
+type aside struct {
+	secret   string          // of a key that was made
+	warnings []rules.Warning // about what was written
+	brief    bool            // it is one of many
+}
+
+// statusDoc is the member status of an answer to a write that raised doubts.
+type statusDoc struct {
+	Warnings []rules.Warning `json:"warnings"`
+}
+
+// statusOf is the member status of an answer: warnings about what was written, or what the process knows of the thing.
+func (k *Kind) statusOf(d store.Document, more aside) any {
+	switch {
+	case len(more.warnings) > 0:
+		return statusDoc{more.warnings}
+	case k.Status != nil && d.Revision != 0:
+		return k.Status(d.Name, more.brief)
+	}
+	return nil
+}
+
 // showDoc is a document as it is answered: what is stored, less what is secret, and what the server owns.
-func (k *Kind) showDoc(d store.Document, secret string, brief bool) ([]byte, error) {
+func (k *Kind) showDoc(d store.Document, more aside) ([]byte, error) {
 	raw := []byte(d.Raw)
 	if k.Redact != nil {
 		raw = k.Redact(raw)
@@ -204,8 +228,8 @@ func (k *Kind) showDoc(d store.Document, secret string, brief bool) ([]byte, err
 		return encodeJSON(b, v)
 	}
 	var errs []error
-	if secret != "" {
-		errs = append(errs, put("secret", secret))
+	if more.secret != "" {
+		errs = append(errs, put("secret", more.secret))
 	}
 	if d.Revision != 0 {
 		errs = append(errs, put("revision", d.Revision))
@@ -213,10 +237,8 @@ func (k *Kind) showDoc(d store.Document, secret string, brief bool) ([]byte, err
 	if !d.CreatedAt.IsZero() {
 		errs = append(errs, put("createdAt", d.CreatedAt.Format(time.RFC3339Nano)), put("updatedAt", d.UpdatedAt.Format(time.RFC3339Nano)))
 	}
-	if k.Status != nil && d.Revision != 0 {
-		if status := k.Status(d.Name, brief); status != nil {
-			errs = append(errs, put("status", status))
-		}
+	if status := k.statusOf(d, more); status != nil {
+		errs = append(errs, put("status", status))
 	}
 	b.WriteByte('}')
 	return b.Bytes(), errors.Join(errs...)

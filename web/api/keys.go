@@ -318,7 +318,7 @@ func (a *API) createKey(ctx context.Context, in *keyIn) (*documentOut, error) {
 			}
 			return nil, err
 		}
-		return a.documentOut(k, store.Document{Key: sk, Raw: raw}, http.StatusCreated, "")
+		return a.documentOut(k, store.Document{Key: sk, Raw: raw}, http.StatusCreated, aside{})
 	}
 	d, err := a.o.Store.Put(ctx, sk, raw, store.Condition{Absent: true})
 	if err != nil {
@@ -362,7 +362,7 @@ func (a *API) showSecret(k *Kind, d store.Document, status int, secret string) (
 	if err := a.o.Keys.Set(d); err != nil {
 		return nil, err
 	}
-	out, err := a.documentOut(k, d, status, secret)
+	out, err := a.documentOut(k, d, status, aside{secret: secret})
 	if err == nil {
 		out.CacheControl = "no-store"
 	}

@@ -41,6 +41,7 @@ type fakeBridge struct {
 	fail   error         // what Ingest, Event, Search, DeadLetters and Ledger fail with
 	checks []bridge.Check
 	dead   []bridge.DeadLetter
+	rules  []*rules.Rule
 	asked  any // the last query
 	jobs   []bridge.Job
 }
@@ -129,6 +130,40 @@ func (f *fakeBridge) Event(_ context.Context, bus, id, source string) (*bridge.F
 		return nil, fault.New(fault.NotFound, "no event with this id on bus %q", bus)
 	}
 	return found, nil
+}
+
+func (f *fakeBridge) Find(ctx context.Context, bus, id, source string) (*bridge.Found, error) {
+	found, err := f.Event(ctx, bus, id, source)
+	if err == nil {
+		found.Journey, found.State = nil, ""
+	}
+	return found, err
+}
+
+func (f *fakeBridge) ExplainEvent(_ context.Context, bus string, ev *event.Event) ([]rules.RuleExplanation, int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.bus(bus); err != nil {
+		return nil, 0, err
+	}
+	index, err := rules.Compile(f.rules)
+	if err != nil {
+		return nil, 0, err
+	}
+	return index.ExplainAll(ev), 7, nil
+}
+
+func (f *fakeBridge) ExplainRule(ctx context.Context, bus, rule string, ev *event.Event) (rules.RuleExplanation, error) {
+	all, _, err := f.ExplainEvent(ctx, bus, ev)
+	for _, x := range all {
+		if x.Rule == rule {
+			return x, nil
+		}
+	}
+	if err == nil {
+		err = fault.New(fault.NotFound, "no such rule")
+	}
+	return rules.RuleExplanation{}, err
 }
 
 func (f *fakeBridge) Search(_ context.Context, bus string, q bridge.SearchQuery) (bridge.SearchPage, error) {

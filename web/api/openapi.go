@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/rialto-bridge/rialto/rules"
 )
 
 const schemaPrefix = "#/components/schemas/"
@@ -153,6 +155,15 @@ func (a *API) describe() error {
 		"skipped": {Type: "integer", Description: "left as they are"}, "pending": {Type: "integer"}, "delivered": {Type: "integer"},
 		"dead": {Type: "integer"}, "endedOtherwise": {Type: "integer"},
 		"createdAt": {Type: "string", Format: "date-time"}, "changedAt": {Type: "string", Format: "date-time"}})
+	schemas["Explanation"] = object([]string{"matched", "clauses"}, map[string]*huma.Schema{
+		"matched": {Type: "boolean"},
+		"clauses": {Type: "array", Items: object([]string{"pointer", "path", "expected", "actual", "verdict"}, map[string]*huma.Schema{
+			"pointer": text("into the pattern"), "path": text("of the value"), "expected": text("what the pattern wants"),
+			"actual": text("what is there"), "verdict": text("matched, failed or unneeded"), "hint": text("a near miss")})},
+		"when": {Type: "object", Description: "expression, actual and verdict of the when"},
+		"sql":  {Type: "object", Description: "expression, actual and verdict of the sql"},
+		"note": text("what no clause says"),
+	})
 	ops := a.plainOperations()
 	for _, rt := range a.routes {
 		id := rt.method + " " + rt.pattern
@@ -194,7 +205,11 @@ func kindSchema(k *Kind) (*huma.Schema, error) {
 		"revision":  map[string]any{"type": "integer", "readOnly": true, "description": "grows with every change"},
 		"createdAt": map[string]any{"type": "string", "format": "date-time", "readOnly": true},
 		"updatedAt": map[string]any{"type": "string", "format": "date-time", "readOnly": true},
-		"status":    map[string]any{"type": "object", "readOnly": true},
+		"status": map[string]any{"type": "object", "readOnly": true, "properties": map[string]any{"warnings": map[string]any{
+			"type": "array", "description": "what is doubtful about the document that was just written", "items": map[string]any{
+				"type": "object", "required": []string{"pointer", "message"}, "properties": map[string]any{
+					"pointer": map[string]any{"type": "string"}, "message": map[string]any{"type": "string"},
+					"fix": map[string]any{"type": "string", "description": "what to write at pointer instead, as JSON"}}}}}},
 	} {
 		if props[name] == nil {
 			props[name] = s
@@ -216,6 +231,7 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 	}
 	plain := &huma.Schema{Type: "string"}
 	onlyBus := queryDoc("bus", "only of this bus; needed by a key whose right is for a bus", nil)
+	sent := &huma.Schema{Type: "object", Description: "A CloudEvent in JSON format. What it lacks of the required attributes is filled in."}
 	return map[string]*huma.Operation{
 		"POST /v1/buses/{bus}/events": {
 			OperationID: "ingest-events", Tags: []string{"events"}, Summary: "Take events in", Parameters: []*huma.Param{bus},
@@ -328,6 +344,40 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 			Parameters: []*huma.Param{queryDoc("bus", "only of this bus", nil), from, to},
 			Responses: ok("The account", "application/json", object([]string{"balanced", "buses"}, map[string]*huma.Schema{
 				"balanced": {Type: "boolean"}, "buses": {Type: "array", Items: &huma.Schema{Type: "object"}}})),
+		},
+		"POST /v1/rules:test": {
+			OperationID: "test-rule", Tags: []string{"rules"}, Summary: "Try a rule on events; nothing is stored",
+			Description: "A rule document, or a pattern with or without when, sql and transform. " +
+				"Needs definitions:read on the bus, and events:read where stored events are named. At most " + strconv.Itoa(maxTried) + " events.",
+			Security: security(need{area: areaDefinitions, access: accessRead}),
+			RequestBody: &huma.RequestBody{Required: true, Content: jsonContent(object(nil, map[string]*huma.Schema{
+				"bus": text("of the rule and of stored events; default: the rule's, else default"), "rule": ref(kindRule),
+				"pattern": {Type: "object"}, "when": text(""), "sql": text(""), "transform": {Description: "as in a rule"},
+				"events": {Type: "array", Items: sent},
+				"stored": {Type: "array", Items: object([]string{"id"}, map[string]*huma.Schema{"id": text("of a stored event"), "source": text("of a stored event")})},
+			}))},
+			Responses: ok("What the rule would do", "application/json", object([]string{"bus", "matched", "results"}, map[string]*huma.Schema{
+				"bus": text(""), "matched": {Type: "integer", Description: "how many events"},
+				"results": {Type: "array", Items: object([]string{"event", "matched", "explanation"}, map[string]*huma.Schema{
+					"event": {Type: "object", Description: "its id, source and type"}, "position": text("of a stored event"),
+					"matched": {Type: "boolean"}, "explanation": ref("Explanation"),
+					"outputs": {Type: "array", Items: object(nil, map[string]*huma.Schema{"target": text(""), "output": ref("Event"),
+						"error": text("why nothing could be rendered"), "omitted": {Type: "boolean", Description: "the answer has no room for it"}})}})},
+				"warnings": {Type: "array", Items: &huma.Schema{Type: "object", Description: "pointer, message and fix"}}})),
+		},
+		"POST /v1/rules:explain": {
+			OperationID: "explain-rules", Tags: []string{"rules"}, Summary: "Why the rules in force match an event, or do not",
+			Description: "One rule, or all rules of the bus: those that match first, then those that nearly do, at most " + strconv.Itoa(rules.MaxExplained) + ". " +
+				"Needs definitions:read on the bus, and events:read for a stored event.",
+			Security: security(need{area: areaDefinitions, access: accessRead}),
+			RequestBody: &huma.RequestBody{Required: true, Content: jsonContent(object(nil, map[string]*huma.Schema{
+				"bus": text("default: default"), "event": sent, "id": text("of a stored event, instead of event"),
+				"source": text("of the stored event"), "rule": text("only this rule"),
+			}))},
+			Responses: ok("Why", "application/json", object([]string{"bus", "event", "rules"}, map[string]*huma.Schema{
+				"bus": text(""), "event": {Type: "object", Description: "its id, source and type"}, "position": text("of a stored event"),
+				"rules":     {Type: "array", Items: ref("Explanation"), Description: "each with rule, revision and disabled"},
+				"rulesMore": {Type: "integer", Description: "rules that are not listed"}})),
 		},
 		"GET /livez": {OperationID: "livez", Tags: []string{"operations"}, Summary: "Whether the process answers",
 			Responses: ok("It does", "text/plain", plain)},

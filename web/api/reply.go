@@ -22,6 +22,7 @@ type reply struct {
 	route  *route
 	bus    string // that the path names; "" for none
 	id     string // request id
+	who    caller // once it has been identified
 	key    string // name of the key that came with it; "" for none
 	slug   string // of the problem that was answered; "" for none
 }

@@ -41,11 +41,13 @@ type Options struct {
 
 // Bridge is the event path of a process. Close ends it.
 type Bridge struct {
-	o       Options
-	log     *slog.Logger
-	dead    *eventlog.Stream
-	metrics *metrics
-	rules   *ruleCache
+	o         Options
+	log       *slog.Logger
+	dead      *eventlog.Stream
+	jobs      *jobs
+	standings *standings
+	metrics   *metrics
+	rules     *ruleCache
 
 	ctx    context.Context // ends when Close begins: routers and sweepers stop, attempts are cut off later
 	cancel context.CancelFunc
@@ -93,11 +95,20 @@ func New(ctx context.Context, o Options) (*Bridge, error) {
 	if err := dead.SkipTo(ctx, known); err != nil { // after damage: a place the views name is not used again
 		return nil, fmt.Errorf("open dead letters: %w", err)
 	}
-	b := &Bridge{o: o, log: o.Logger.With("component", "bridge"), dead: dead, rules: newRuleCache(),
+	stand, err := openStandings(ctx, o.Log)
+	if err != nil {
+		return nil, fmt.Errorf("open what is known of targets: %w", err)
+	}
+	b := &Bridge{standings: stand, o: o, log: o.Logger.With("component", "bridge"), dead: dead, rules: newRuleCache(),
 		paths: make(map[string]*path), lanes: make(map[string]*lane)}
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	b.hard, b.hardStop = context.WithCancel(context.WithoutCancel(ctx))
+	if b.jobs, err = openJobs(ctx, b); err != nil {
+		b.cancel()
+		return nil, fmt.Errorf("open jobs: %w", err)
+	}
 	b.metrics = newMetrics(o.Registerer, b)
+	b.jobs.start()
 	b.wg.Add(2)
 	go b.sweep()
 	go b.maintain()
@@ -309,6 +320,7 @@ func (b *Bridge) RemoveTarget(name string) {
 	for _, p := range b.allPaths() {
 		p.cancelParked(func(r journal.Route) bool { return r.Target == name }, reasonTargetDeleted)
 	}
+	l.standingChanged("", standing{})
 }
 
 // Check is one line of a readiness report.

@@ -110,12 +110,40 @@ func (f *fixture) target(name, delivery string, answer func(targets.Delivery) er
 	kind := targets.Kind{Name: "test", ConfigSchema: []byte(`{}`)}
 	def, err := targets.ParseDefinition(fmt.Appendf(nil, `{"kind":"Target","name":%q,"type":"test","delivery":%s}`, name, delivery), targets.NewCatalog(kind))
 	f.must(err)
+	f.rev++
+	def.Revision = f.rev
 	r := &recipient{def: def, answer: answer, changed: make(chan struct{})}
 	f.targets[name] = r
 	if f.Bridge != nil {
 		f.must(f.SetTarget(def, r))
 	}
 	return r
+}
+
+// pause writes the definition of a target again: paused or not, and at a new revision.
+func (f *fixture) pause(name string, paused bool) {
+	f.t.Helper()
+	r := f.targets[name]
+	f.rev++
+	def := *r.def
+	def.Paused, def.Revision = paused, f.rev
+	r.def = &def
+	if f.Bridge != nil {
+		f.must(f.SetTarget(r.def, r))
+	}
+}
+
+// status waits until a target stands somewhere.
+func (f *fixture) status(name, state string) bridge.TargetStatus {
+	f.t.Helper()
+	var s bridge.TargetStatus
+	f.eventually(func() (string, bool) {
+		var err error
+		s, err = f.TargetStatus(name, 100)
+		f.must(err)
+		return fmt.Sprintf("target %s: %+v, want %s", name, s, state), s.State == state
+	})
+	return s
 }
 
 // rule adds a rule that sends a type to targets.
@@ -372,7 +400,7 @@ func TestWhatCannotSucceedBecomesADeadLetter(t *testing.T) {
 			t.Errorf("dead letter %+v", dl)
 		}
 	}
-	only, err := f.DeadLetters(context.Background(), bridge.DeadQuery{Target: "strict", Reason: "status"})
+	only, err := f.DeadLetters(context.Background(), bridge.DeadQuery{DeadFilter: bridge.DeadFilter{Target: "strict", Reason: "status"}})
 	f.must(err)
 	if len(only.Items) != 1 || only.Items[0].Status != 400 {
 		t.Errorf("filtered %+v", only)
@@ -668,7 +696,7 @@ func TestManyDeliveriesAddUp(t *testing.T) {
 		}
 		return nil
 	})
-	f.target("bad", `{"concurrency":4,"retry":{"schedule":["1ms"],"maxAttempts":2}}`, func(targets.Delivery) error { return targets.StatusError(500, 0) })
+	f.target("bad", `{"concurrency":4,"breaker":{"enabled":false},"retry":{"schedule":["1ms"],"maxAttempts":2}}`, func(targets.Delivery) error { return targets.StatusError(500, 0) })
 	f.rule("all", "reading", "good", "flaky", "bad")
 	f.start()
 	defer f.stop(time.Second)

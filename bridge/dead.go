@@ -4,12 +4,14 @@ package bridge
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -40,6 +42,7 @@ type deadStory struct {
 	Attempts int       `json:"attempts"`
 	First    time.Time `json:"first"`
 	Last     time.Time `json:"last"`
+	Redrive  string    `json:"redrive,omitempty"` // what had redriven it
 }
 
 // maxResponse is how much of the far side's answer a dead letter keeps.
@@ -47,7 +50,7 @@ const maxResponse = 1024
 
 // bury writes a dead letter and returns its place in DEAD once it is committed. It blocks while DEAD cannot be written.
 func (b *Bridge) bury(p *path, t *task, o journal.Outcome, res targets.Result, end string) (uint64, error) {
-	entry, err := p.log.Get(p.hard, t.seq)
+	stored, err := p.eventOf(t)
 	if err != nil {
 		return 0, err
 	}
@@ -58,13 +61,16 @@ func (b *Bridge) bury(p *path, t *task, o journal.Outcome, res targets.Result, e
 	story := deadStory{Bus: p.name, Seq: t.seq, Rule: t.route.Rule, Revision: t.route.Revision,
 		Target: t.route.Target, Reason: o.Reason, End: end, Detail: cutText(o.Detail, maxResponse), Status: o.Status,
 		Response: cutText(res.Head, maxResponse), Attempts: o.Attempt, First: first, Last: o.At}
-	seq, err := b.writeDead(p, story, entry.Record)
+	if t.redrive != nil {
+		story.Redrive = redriveName(t.redrive.Job)
+	}
+	seq, err := b.writeDead(p, story, stored)
 	if fault.KindOf(err) == fault.TooLarge { // attributes near the log's limit leave little room beside them
 		story.Detail, story.Response = "", ""
-		seq, err = b.writeDead(p, story, entry.Record)
+		seq, err = b.writeDead(p, story, stored)
 	}
 	if fault.KindOf(err) == fault.TooLarge {
-		rec := *entry.Record
+		rec := *stored
 		rec.Event.Extensions = nil
 		seq, err = b.writeDead(p, story, &rec)
 	}
@@ -100,12 +106,109 @@ func (b *Bridge) writeDead(p *path, s deadStory, rec *event.Record) (uint64, err
 	}
 }
 
-// DeadQuery selects dead letters; empty fields select all.
+// DeadFilter selects dead letters; empty fields select all.
+type DeadFilter struct {
+	Bus         string    `json:"bus,omitempty"`
+	Rule        string    `json:"rule,omitempty"`
+	Target      string    `json:"target,omitempty"`
+	Reason      string    `json:"reason,omitempty"`
+	Fingerprint string    `json:"fingerprint,omitempty"`
+	From        time.Time `json:"from,omitzero"` // of the last attempt
+	To          time.Time `json:"to,omitzero"`
+	IDs         []string  `json:"ids,omitempty"` // at most MaxDeadIDs
+}
+
+// MaxDeadIDs is how many dead letters a filter may name.
+const MaxDeadIDs = 1000
+
+// chosen is a DeadFilter ready for use.
+type chosen struct {
+	DeadFilter
+	seqs map[uint64]bool // nil = all
+}
+
+func (f DeadFilter) choose() (chosen, error) {
+	c := chosen{DeadFilter: f}
+	if len(f.IDs) > MaxDeadIDs {
+		return c, fault.Invalidf("/ids", "must be at most %d", MaxDeadIDs)
+	}
+	for i, id := range f.IDs {
+		seq, err := deadSeq(id)
+		if err != nil {
+			return c, fault.Invalidf(fmt.Sprintf("/ids/%d", i), "is no id of a dead letter, such as DEAD:7")
+		}
+		if c.seqs == nil {
+			c.seqs = make(map[uint64]bool)
+		}
+		c.seqs[seq] = true
+	}
+	return c, nil
+}
+
+func deadSeq(id string) (uint64, error) {
+	pos, err := event.ParsePosition(id)
+	if err == nil && pos.Stream != "DEAD" {
+		err = errors.New("not in DEAD")
+	}
+	return pos.Seq, err
+}
+
+func (c *chosen) has(r *journal.DeadRef) bool {
+	switch {
+	case c.seqs != nil && !c.seqs[r.Seq],
+		c.Bus != "" && r.Bus != c.Bus, c.Rule != "" && r.Route.Rule != c.Rule, c.Target != "" && r.Route.Target != c.Target,
+		c.Reason != "" && r.Reason != c.Reason, !within(r.At, c.From, c.To):
+		return false
+	}
+	return c.Fingerprint == "" || fingerprint(r) == c.Fingerprint
+}
+
+// span is where in DEAD the chosen ones can be, up to last: behind after.
+func (c *chosen) span(after, last uint64) (uint64, uint64) {
+	if c.seqs == nil {
+		return after, last
+	}
+	lowest, highest := ^uint64(0), uint64(0)
+	for seq := range c.seqs {
+		lowest, highest = min(lowest, seq), max(highest, seq)
+	}
+	return max(after, lowest-1), min(last, highest)
+}
+
+// fingerprint says which dead letters died of the same: a short hash of the reason, the status and the detail without
+// what differs from one to the next, which is every word with a digit in it.
+func fingerprint(r *journal.DeadRef) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\x00%d\x00%s", r.Reason, r.Status, alike(r.Detail))
+	return hex.EncodeToString(h.Sum(nil)[:6])
+}
+
+// alike writes a # for each word of s that has a digit in it.
+func alike(s string) string {
+	var b strings.Builder
+	word := func(w string) {
+		if strings.ContainsAny(w, "0123456789") {
+			w = "#"
+		}
+		b.WriteString(w)
+	}
+	start := 0
+	for i, c := range s {
+		if !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '_' && c != '-' {
+			word(s[start:i])
+			b.WriteRune(c)
+			start = i + len(string(c))
+		}
+	}
+	word(s[min(start, len(s)):])
+	return b.String()
+}
+
+// DeadQuery asks for a page of dead letters.
 type DeadQuery struct {
-	Bus, Rule, Target, Reason string
-	From, To                  time.Time // of the last attempt
-	Limit                     int       // 1-1000; 0 = 100
-	Cursor                    string    // Cursor of the last page
+	DeadFilter
+	Limit  int    // 1-1000; 0 = 100
+	Cursor string // Cursor of the last page
 }
 
 // DeadLetter is a delivery that ended without success.
@@ -119,6 +222,7 @@ type DeadLetter struct {
 	Type     string         `json:"type"`
 	Position event.Position `json:"position"`
 	Reason   string         `json:"reason"`
+	Print    string         `json:"fingerprint"` // the same for all that died of the same
 	End      string         `json:"end"`
 	Detail   string         `json:"detail,omitempty"`
 	Status   int            `json:"status,omitempty"`
@@ -126,7 +230,10 @@ type DeadLetter struct {
 	Attempts int            `json:"attempts"`
 	First    time.Time      `json:"firstAttempt"`
 	Last     time.Time      `json:"lastAttempt"`
+	Redrive  string         `json:"redrive,omitempty"` // what had redriven it before it died
 	Event    *event.Event   `json:"-"`
+
+	received time.Time // of the event
 }
 
 // DeadPage is a part of a list of dead letters, newest first.
@@ -145,11 +252,14 @@ func (b *Bridge) DeadLetters(ctx context.Context, q DeadQuery) (DeadPage, error)
 	if err != nil {
 		return DeadPage{}, err
 	}
+	want, err := q.choose()
+	if err != nil {
+		return DeadPage{}, err
+	}
 	var refs []journal.DeadRef
 	var page DeadPage
 	err = b.o.Journal.DeadLetters(before, func(r journal.DeadRef) (bool, error) {
-		if q.Bus != "" && r.Bus != q.Bus || q.Rule != "" && r.Route.Rule != q.Rule || q.Target != "" && r.Route.Target != q.Target ||
-			q.Reason != "" && r.Reason != q.Reason || !within(r.At, q.From, q.To) {
+		if !want.has(&r) {
 			return ctx.Err() == nil, nil
 		}
 		if len(refs) == limit {
@@ -179,6 +289,103 @@ func (b *Bridge) DeadLetters(ctx context.Context, q DeadQuery) (DeadPage, error)
 	return page, nil
 }
 
+// DeadLetter returns one dead letter by its id; bus, if it is not empty, is where it must be. The error is NotFound if there
+// is none, or none any more.
+func (b *Bridge) DeadLetter(ctx context.Context, bus, id string) (*DeadLetter, error) {
+	none := fault.New(fault.NotFound, "no dead letter with this id: it may have been redriven, discarded, or kept for long enough")
+	seq, err := deadSeq(id)
+	if err != nil {
+		return nil, none
+	}
+	ref, ok, err := b.o.Journal.DeadLetter(seq)
+	if err != nil {
+		return nil, err
+	}
+	if !ok || bus != "" && ref.Bus != bus {
+		return nil, none
+	}
+	raw, err := b.dead.Get(ctx, seq)
+	if isGone(err) {
+		return nil, none
+	}
+	if err != nil {
+		return nil, err
+	}
+	dl, err := readDead(ref, raw)
+	return &dl, err
+}
+
+// DeadGroup is how many dead letters died of the same.
+type DeadGroup struct {
+	Print  string    `json:"fingerprint"`
+	Reason string    `json:"reason"`
+	Status int       `json:"status,omitempty"`
+	Detail string    `json:"detail,omitempty"` // of one of them
+	Count  uint64    `json:"count"`
+	First  time.Time `json:"first"` // of the last attempts
+	Last   time.Time `json:"last"`
+}
+
+// DeadCount says how many dead letters a filter selects, and of what they died, the most frequent first.
+type DeadCount struct {
+	Total  uint64      `json:"total"`
+	Groups []DeadGroup `json:"groups"`
+	More   uint64      `json:"more,omitempty"` // in groups that are not listed
+}
+
+// maxGroups is how many groups a count lists.
+const maxGroups = 1000
+
+// CountDead counts dead letters. It reads the index of all of them, and not the letters.
+func (b *Bridge) CountDead(ctx context.Context, f DeadFilter) (DeadCount, error) {
+	n, _, err := b.countDead(ctx, f)
+	return n, err
+}
+
+// countDead is CountDead, and says on which buses they are.
+func (b *Bridge) countDead(ctx context.Context, f DeadFilter) (DeadCount, map[string]bool, error) {
+	out := DeadCount{Groups: []DeadGroup{}}
+	buses := make(map[string]bool)
+	want, err := f.choose()
+	if err != nil {
+		return out, nil, err
+	}
+	at := make(map[string]int)
+	after, last := want.span(0, b.dead.Committed())
+	err = b.o.Journal.EachDead(after, last, func(r journal.DeadRef) (bool, error) {
+		if !want.has(&r) {
+			return true, ctx.Err()
+		}
+		out.Total++
+		buses[r.Bus] = true
+		fp := fingerprint(&r)
+		i, ok := at[fp]
+		if !ok && len(out.Groups) == maxGroups {
+			out.More++
+			return true, ctx.Err()
+		}
+		if !ok {
+			i = len(out.Groups)
+			at[fp] = i
+			out.Groups = append(out.Groups, DeadGroup{Print: fp, Reason: r.Reason, Status: r.Status, First: r.At, Last: r.At})
+		}
+		g := &out.Groups[i]
+		g.Count++
+		g.Detail = r.Detail
+		if r.At.Before(g.First) {
+			g.First = r.At
+		}
+		if r.At.After(g.Last) {
+			g.Last = r.At
+		}
+		return true, ctx.Err()
+	})
+	slices.SortFunc(out.Groups, func(a, b DeadGroup) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Print, b.Print))
+	})
+	return out, buses, err
+}
+
 func readDead(ref journal.DeadRef, raw eventlog.Raw) (DeadLetter, error) {
 	rec, err := event.FromNATS(raw.Header, raw.Data)
 	if err != nil {
@@ -191,8 +398,8 @@ func readDead(ref journal.DeadRef, raw eventlog.Raw) (DeadLetter, error) {
 	ev := &rec.Event
 	return DeadLetter{ID: event.Position{Stream: "DEAD", Seq: ref.Seq}.String(), Bus: ref.Bus, Rule: s.Rule, Target: s.Target,
 		EventID: ev.ID, Source: ev.Source, Type: ev.Type, Position: event.Position{Stream: "EV_" + ref.Bus, Seq: s.Seq},
-		Reason: s.Reason, End: s.End, Detail: s.Detail, Status: s.Status, Response: s.Response, Attempts: s.Attempts,
-		First: s.First, Last: s.Last, Event: ev}, nil
+		Reason: s.Reason, Print: fingerprint(&ref), Redrive: s.Redrive, End: s.End, Detail: s.Detail, Status: s.Status, Response: s.Response, Attempts: s.Attempts,
+		First: s.First, Last: s.Last, Event: ev, received: rec.Received}, nil
 }
 
 // headerValue returns the value of a header of a NATS header block.

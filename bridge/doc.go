@@ -8,7 +8,7 @@
 //   - in the bus's log, not routed yet (router);
 //   - owed to targets, each delivery live in a lane: queued, or under way (lane);
 //   - owed to targets, each delivery parked in JOURNEY until it is due (lane);
-//   - settled: delivered, dead, cancelled, or matched by no rule.
+//   - settled: ended in some way, or matched by no rule; who redrives a delivery that has ended parks it again.
 //
 // The tracker knows which; the recorder writes every change to JOURNEY before the floor may pass it. Whatever a crash
 // leaves, the next start continues from the floor: it repeats what was under way and loses nothing.

@@ -21,3 +21,10 @@ func (b *Bridge) Streams(bus string) (first, last, journeyFirst, journeyLast uin
 	}
 	return p.log.First(), p.log.Committed(), p.journey.First(), p.journey.Committed(), nil
 }
+
+// WakeLanes has every lane look at the clock, which a test has moved.
+func (b *Bridge) WakeLanes() {
+	for _, l := range b.allLanes() {
+		l.wake()
+	}
+}

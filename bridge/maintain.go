@@ -20,6 +20,8 @@ const (
 	deadKept = 14 * 24 * time.Hour
 	// accountKept is how long the account of an hour is kept at least.
 	accountKept = 31 * 24 * time.Hour
+	// jobsKept is how long jobs that have ended are kept.
+	jobsKept = 31 * 24 * time.Hour
 )
 
 // maintain is the goroutine that checks the account and trims what retention no longer promises.
@@ -31,6 +33,9 @@ func (b *Bridge) maintain() {
 			if err := p.trim(b.ctx); err != nil && b.ctx.Err() == nil {
 				b.log.Error("retention failed", "bus", p.name, "err", err)
 			}
+		}
+		if err := b.standings.compact(b.ctx, b.o.Now()); err != nil && b.ctx.Err() == nil {
+			b.log.Error("retention failed", "stream", "LANES", "err", err)
 		}
 		if err := b.trimDead(); err != nil && b.ctx.Err() == nil {
 			b.log.Error("retention failed", "stream", "DEAD", "err", err)
@@ -69,7 +74,7 @@ func (b *Bridge) checkLedger(p *path) {
 func (p *path) trim(ctx context.Context) error {
 	j := p.b.o.Journal
 	doc := p.doc.Load()
-	_, needed, err := j.OldestNeeded(p.name)
+	redriven, needed, err := j.OldestNeeded(p.name)
 	if err != nil {
 		return err
 	}
@@ -100,7 +105,7 @@ func (p *path) trim(ctx context.Context) error {
 			return fmt.Errorf("trim views: %w", err)
 		}
 	}
-	return p.trimJourney(ctx)
+	return p.trimJourney(ctx, redriven)
 }
 
 // trimViews forgets what the views know of events that are gone.
@@ -127,11 +132,18 @@ func (b *Bridge) share() int64 {
 }
 
 // trimJourney removes the part of JOURNEY that speaks of events which are gone. What is pending is not among them, and
-// what JOURNEY says of an event comes after its routing; so only the rules have to be written again.
-func (p *path) trimJourney(ctx context.Context) error {
+// what JOURNEY says of an event comes after its routing; so only the rules have to be written again. Where a delivery is
+// pending that was redriven at a message (0 = none is), that stays: its event may be gone.
+func (p *path) trimJourney(ctx context.Context, redriven uint64) error {
 	r, ok, err := p.b.o.Journal.RoutingOf(p.name, p.log.First())
-	if err != nil || !ok || r.Record <= p.journey.First() {
+	if err != nil || !ok {
 		return err
+	}
+	if redriven > 0 {
+		r.Record = min(r.Record, redriven)
+	}
+	if r.Record <= p.journey.First() {
+		return nil
 	}
 	if r.Record > p.marksAt {
 		from := p.journey.Committed() + 1
@@ -183,10 +195,49 @@ func (p *path) repeatMarks(ctx context.Context, seq uint64) error {
 	return p.rec.sync(ctx)
 }
 
+// trimDead applies the retention of dead letters and of jobs. What a pending delivery may need stays.
 func (b *Bridge) trimDead() error {
-	gone, err := b.dead.Trim(b.ctx, eventlog.TrimPolicy{MaxAge: deadKept, Protect: math.MaxUint64, Now: b.o.Now()})
+	oldDead, err := b.isOld(b.dead, deadKept)
+	if err != nil {
+		return err
+	}
+	oldJobs, err := b.isOld(b.jobs.stream, jobsKept)
+	if err != nil || !oldDead && !oldJobs {
+		return err
+	}
+	if err := b.o.Journal.Flush(); err != nil {
+		return err
+	}
+	dead, edited, err := b.o.Journal.CopiesNeeded()
+	if err != nil {
+		return err
+	}
+	now := b.o.Now()
+	gone, err := b.dead.Trim(b.ctx, eventlog.TrimPolicy{MaxAge: deadKept, Protect: orAll(dead), Now: now})
+	if err != nil {
+		return err
+	}
+	if gone.Blocks > 0 {
+		if err := b.o.Journal.DropTrimmedDead(b.dead.First()); err != nil {
+			return err
+		}
+	}
+	gone, err = b.jobs.stream.Trim(b.ctx, eventlog.TrimPolicy{MaxAge: jobsKept, Protect: min(orAll(edited), b.jobs.needed()), Now: now})
 	if err != nil || gone.Blocks == 0 {
 		return err
 	}
-	return b.o.Journal.DropTrimmedDead(b.dead.First())
+	return b.jobs.forget(b.jobs.stream.First())
+}
+
+func orAll(seq uint64) uint64 {
+	if seq == 0 {
+		return math.MaxUint64
+	}
+	return seq
+}
+
+// isOld reports whether a stream has anything that was kept for long enough.
+func (b *Bridge) isOld(s *eventlog.Stream, kept time.Duration) (bool, error) {
+	first, err := s.Read(b.ctx, eventlog.ReadOptions{From: s.First(), Max: 1}, nil)
+	return err == nil && len(first) > 0 && first[0].Stored.Before(b.o.Now().Add(-kept)), err
 }

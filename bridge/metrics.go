@@ -3,6 +3,8 @@
 package bridge
 
 import (
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rialto-bridge/rialto/internal/journal"
@@ -95,12 +97,13 @@ func (m *metrics) outcome(t *task, o journal.Outcome) {
 type lag struct{ b *Bridge }
 
 var (
-	lagDesc = prometheus.NewDesc("rialto_unsettled_events", "Events that are routed and not settled, by bus.", []string{"bus"}, nil)
-	lenDesc = prometheus.NewDesc("rialto_live_deliveries", "Deliveries waiting in memory or under way, by target.", []string{"target"}, nil)
+	lagDesc   = prometheus.NewDesc("rialto_unsettled_events", "Events that are routed and not settled, by bus.", []string{"bus"}, nil)
+	stateDesc = prometheus.NewDesc("rialto_target_state", "1, with where the target stands: "+strings.Join(TargetStates(), ", ")+".", []string{"target", "state"}, nil)
+	lenDesc   = prometheus.NewDesc("rialto_live_deliveries", "Deliveries waiting in memory or under way, by target.", []string{"target"}, nil)
 )
 
 // Describe implements prometheus.Collector.
-func (l lag) Describe(ch chan<- *prometheus.Desc) { ch <- lagDesc; ch <- lenDesc }
+func (l lag) Describe(ch chan<- *prometheus.Desc) { ch <- lagDesc; ch <- lenDesc; ch <- stateDesc }
 
 // Collect implements prometheus.Collector.
 func (l lag) Collect(ch chan<- prometheus.Metric) {
@@ -111,7 +114,9 @@ func (l lag) Collect(ch chan<- prometheus.Metric) {
 	for _, ln := range l.b.allLanes() {
 		ln.mu.Lock()
 		n := len(ln.busy)
+		state, _, _ := ln.state()
 		ln.mu.Unlock()
 		ch <- prometheus.MustNewConstMetric(lenDesc, prometheus.GaugeValue, float64(n), ln.name)
+		ch <- prometheus.MustNewConstMetric(stateDesc, prometheus.GaugeValue, 1, ln.name, state)
 	}
 }

@@ -29,6 +29,7 @@ type path struct {
 	first    chan struct{}           // closed by the first SetRules
 	once     sync.Once
 
+	ended      chan struct{}         // held by who changes deliveries that have ended
 	difference atomic.Int64          // of the ledger, as last seen
 	problem    atomic.Pointer[error] // why the router waits; nil if it does not
 	marksAt    uint64                // the rules that JOURNEY must not forget stand at or behind this sequence of it; only trim looks
@@ -61,7 +62,7 @@ func (b *Bridge) openPath(ctx context.Context, doc *BusDoc) (*path, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &path{b: b, counters: b.metrics.bus(doc.Name), name: doc.Name, log: log, journey: journey, first: make(chan struct{}), recorderDone: make(chan struct{})}
+	p := &path{b: b, counters: b.metrics.bus(doc.Name), name: doc.Name, log: log, journey: journey, first: make(chan struct{}), recorderDone: make(chan struct{}), ended: make(chan struct{}, 1)}
 	p.doc.Store(doc)
 	if err := p.catchUp(ctx); err != nil {
 		return nil, err

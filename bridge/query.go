@@ -55,6 +55,42 @@ type JourneyDelivery struct {
 	Due        *time.Time    `json:"due,omitempty"`
 	Attempts   []Attempt     `json:"attempts"`
 	DeadLetter string        `json:"deadLetter,omitempty"` // its id
+
+	Redrives  []JourneyRedrive `json:"redrives,omitempty"` // how often somebody asked for it, in order
+	Discarded *JourneyDiscard  `json:"discarded,omitempty"`
+}
+
+// JourneyRedrive says that somebody made a delivery owed again. Attempts since then begin to count at 1.
+type JourneyRedrive struct {
+	At     time.Time `json:"at"`
+	Job    string    `json:"job,omitempty"` // "" = by hand
+	By     string    `json:"by,omitempty"`
+	From   string    `json:"from,omitempty"` // the target that was to have it before
+	Edited bool      `json:"edited,omitempty"`
+}
+
+// JourneyDiscard says who wrote a dead letter off, and why.
+type JourneyDiscard struct {
+	At  time.Time `json:"at"`
+	Job string    `json:"job,omitempty"`
+	By  string    `json:"by,omitempty"`
+	Why string    `json:"why,omitempty"`
+}
+
+func redriveStory(r *journal.Redrive) JourneyRedrive {
+	out := JourneyRedrive{At: r.At, By: r.By, From: r.From, Edited: r.Edited != 0}
+	if r.Job != 0 {
+		out.Job = jobID(JobRedrive, r.Job)
+	}
+	return out
+}
+
+func discardStory(d *journal.Discard) *JourneyDiscard {
+	out := &JourneyDiscard{At: d.At, By: d.By, Why: d.Why}
+	if d.Job != 0 {
+		out.Job = jobID(JobDiscard, d.Job)
+	}
+	return out
 }
 
 // Attempt is one attempt of a delivery.
@@ -207,14 +243,14 @@ func (p *path) journeyOf(ctx context.Context, f *Found) (*Journey, error) {
 	if len(raw.Routes) == 0 {
 		out.State = "unmatched"
 	}
-	byRoute := make(map[journal.Route]*JourneyDelivery, len(raw.Routes))
+	byRoute := make(map[journal.RoutePair]*JourneyDelivery, len(raw.Routes))
 	out.Deliveries = make([]JourneyDelivery, len(raw.Routes))
 	for i, r := range raw.Routes {
 		out.Deliveries[i] = JourneyDelivery{Rule: r.Rule, Revision: r.Revision, Target: r.Target, State: journal.Live, Attempts: []Attempt{}}
-		byRoute[r] = &out.Deliveries[i]
+		byRoute[journal.RoutePair{Rule: r.Rule, Target: r.Target}] = &out.Deliveries[i]
 	}
 	for _, o := range raw.Outcomes {
-		if d := byRoute[o.Route]; d != nil {
+		if d := byRoute[journal.RoutePair{Rule: o.Route.Rule, Target: o.Route.Target}]; d != nil {
 			d.add(o)
 		}
 		if o.At.Before(raw.RoutedAt) {
@@ -225,12 +261,24 @@ func (p *path) journeyOf(ctx context.Context, f *Found) (*Journey, error) {
 }
 
 // add brings an outcome into a delivery.
-func (d *JourneyDelivery) add(o journal.Outcome) {
+func (d *JourneyDelivery) add(o journal.Step) {
 	if o.Attempt > 0 {
 		d.Attempts = append(d.Attempts, Attempt{N: o.Attempt, At: o.At, DurationMS: float64(o.Duration.Microseconds()) / 1000,
 			OK: o.State == journal.Delivered, Status: o.Status, Reason: o.Reason, Detail: o.Detail})
 	}
-	if d.State.Terminal() {
+	switch {
+	case o.Redrive != nil && o.State == journal.Parked:
+		if !d.State.Terminal() && (len(d.Redrives) > 0 || o.Redrive.From == "") {
+			return // it was owed already
+		}
+		d.Redrives = append(d.Redrives, redriveStory(o.Redrive))
+		d.Revision, d.DeadLetter = o.Route.Revision, ""
+	case o.Redrive != nil || o.Discard != nil:
+		d.DeadLetter = ""
+		if x := o.Discard; x != nil {
+			d.Discarded = discardStory(x)
+		}
+	case d.State.Terminal():
 		return // a crash made us repeat the attempt
 	}
 	d.State, d.Reason, d.Due = o.State, o.Reason, nil
@@ -281,7 +329,8 @@ const (
 	StateUnmatched = "unmatched" // no rule matched
 	StateDelivered = "delivered" // all deliveries succeeded
 	StateDead      = "dead"      // everything has ended, and something as a dead letter
-	StateCancelled = "cancelled" // everything has ended, and something was cancelled
+	StateExpired   = "expired"   // everything has ended, nothing as a dead letter, and something came too late for its event
+	StateCancelled = "cancelled" // everything has ended, nothing as above, and something was cancelled or discarded
 )
 
 func stateOf(j *Journey) string {
@@ -295,7 +344,9 @@ func stateOf(j *Journey) string {
 			return StatePending
 		case d.State == journal.Dead:
 			state = StateDead
-		case d.State == journal.Cancelled && state == StateDelivered:
+		case d.State == journal.Expired && state != StateDead:
+			state = StateExpired
+		case (d.State == journal.Cancelled || d.State == journal.Discarded && d.Reason == journal.ReasonDiscarded) && state == StateDelivered:
 			state = StateCancelled
 		}
 	}
@@ -340,9 +391,9 @@ func (b *Bridge) Search(ctx context.Context, bus string, q SearchQuery) (SearchP
 		return page, err
 	}
 	switch q.Status {
-	case "", StatePending, StateUnmatched, StateDelivered, StateDead, StateCancelled:
+	case "", StatePending, StateUnmatched, StateDelivered, StateDead, StateExpired, StateCancelled:
 	default:
-		return page, fault.Invalidf("/status", "must be one of pending, unmatched, delivered, dead, cancelled")
+		return page, fault.Invalidf("/status", "must be one of pending, unmatched, delivered, dead, expired, cancelled")
 	}
 	for budget := searchBudget; budget > 0; {
 		found, next, cost, err := p.candidates(ctx, q, before, limit, budget)
@@ -439,7 +490,7 @@ func summaryOf(raw journal.Journey) string {
 	for i, r := range raw.Routes {
 		j.Deliveries[i].State = journal.Live
 		for _, o := range raw.Outcomes {
-			if o.Route == r {
+			if o.Route.Rule == r.Rule && o.Route.Target == r.Target {
 				j.Deliveries[i].add(o)
 			}
 		}

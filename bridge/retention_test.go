@@ -12,12 +12,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/rules"
+	"github.com/rialto-bridge/rialto/targets"
 )
 
 // large adds a rule whose document is about as large as one may be.
@@ -90,4 +92,53 @@ func TestRetentionLeavesAnAccountThatBalances(t *testing.T) {
 		}
 		f.stop(time.Second)
 	}
+}
+
+// A dead letter has a copy of its event: it is redriven when the bus has trimmed the event, also by views that were rebuilt
+// from what JOURNEY has kept.
+func TestADeadLetterOutlivesItsEvent(t *testing.T) {
+	f := newFixture(t)
+	var mode atomic.Int32 // 0: refuse for good, 1: later, 2: take
+	ops := f.target("ops", `{"retry":{"schedule":["1h"],"maxAttempts":2}}`, func(targets.Delivery) error {
+		return []error{targets.StatusError(400, 0), targets.StatusError(503, 0), nil}[mode.Load()]
+	})
+	f.rule("all", "reading", "ops")
+	f.start()
+	ctx := context.Background()
+	f.dead("a", "b")
+	f.must(f.SetBus(ctx, &bridge.BusDoc{Name: "default", MaxAge: time.Hour, MaxBytes: 1, DedupWindow: time.Minute}))
+	data := make([]byte, 400<<10)
+	fill := func(round string) {
+		t.Helper()
+		for i := range 72 {
+			f.large("unused")
+			rec := &event.Record{Event: event.Event{ID: round + fmt.Sprint(i), Source: "/test", Type: "other", Data: data}}
+			if _, err := f.Ingest(ctx, "default", []*event.Record{rec}); err != nil {
+				t.Fatal(err)
+			}
+			f.journey(round+fmt.Sprint(i), bridge.StateUnmatched)
+		}
+		f.balanced()
+		f.must(f.Trim(ctx, "default"))
+	}
+	fill("x")
+	first, _, journeyFirst, _, err := f.Streams("default")
+	f.must(err)
+	if first <= 2 || journeyFirst == 1 {
+		t.Fatalf("events from %d, JOURNEY from %d", first, journeyFirst)
+	}
+	mode.Store(1)
+	ids := f.deadLetters(bridge.DeadFilter{})
+	f.job(f.startJob(bridge.JobSpec{Kind: bridge.JobRedrive, Filter: bridge.DeadFilter{IDs: []string{ids[1].ID}}}).ID, bridge.JobDone)
+	ops.attempts(t, 3)
+	f.must(f.Trim(ctx, "default"))
+	f.stop(time.Second)
+	f.must(os.RemoveAll(f.views()))
+	f.start()
+	l, err := f.Ledger(ctx, bridge.LedgerQuery{Bus: "default"})
+	f.must(err)
+	if !l.Balanced || len(l.Deliveries) != 1 || l.Deliveries[0].Owed != 1 || l.Deliveries[0].Pending != 1 {
+		t.Errorf("account %+v", l.Deliveries)
+	}
+	f.stop(time.Second)
 }

@@ -22,32 +22,14 @@ type Definition struct {
 	Type        string // name of the kind
 	Description string
 	Labels      map[string]string
+	Paused      bool            // nothing is attempted; what is owed is kept
 	Config      json.RawMessage // valid for the kind; {} when the document has none
 	Delivery    DeliveryPolicy
-}
 
-// DeliveryPolicy is how a lane treats its target.
-type DeliveryPolicy struct {
-	Concurrency int           // attempts at the same time, 1-256
-	Timeout     time.Duration // of one attempt, connecting and reading included; 1 s to 60 s
-	Retry       RetryPolicy
+	// Revision is that of the document: whoever loads it sets it before the definition is shared. A target that was
+	// disabled is enabled by another revision.
+	Revision uint64
 }
-
-// DefaultDeliveryPolicy is what a document without delivery has.
-func DefaultDeliveryPolicy() DeliveryPolicy {
-	return DeliveryPolicy{Concurrency: 8, Timeout: 15 * time.Second, Retry: DefaultRetryPolicy()}
-}
-
-// Limits of the delivery policy.
-const (
-	maxConcurrency = 256
-	minTimeout     = time.Second
-	maxTimeout     = time.Minute
-	maxAttempts    = 1000
-	maxWait        = 7 * 24 * time.Hour
-	maxAge         = 30 * 24 * time.Hour
-	maxSchedule    = 100
-)
 
 // ParseDefinition reads a Target document as a user writes it and checks it whole: its form, the config against the
 // kind's schema, and the kind's own Check. The error is a *fault.Error of kind Invalid that holds every complaint found,
@@ -78,6 +60,7 @@ func parse(doc []byte, kinds *Catalog, check bool) (*Definition, error) {
 	d.Type = o.text("type", 1, 63)
 	d.Description = o.text("description", 0, 4096)
 	d.Labels = o.labels()
+	o.boolean("paused", &d.Paused)
 	o.delivery(&d.Delivery)
 	if raw, ok := o.take("config"); ok {
 		d.Config = raw
@@ -228,57 +211,9 @@ func (o *object) labels() map[string]string {
 
 func isControl(r rune) bool { return r < 0x20 || r >= 0x7f && r < 0xa0 }
 
-func (o *object) delivery(p *DeliveryPolicy) {
-	sub := o.object("delivery")
-	if sub == nil {
-		return
-	}
-	sub.integer("concurrency", 1, maxConcurrency, &p.Concurrency)
-	sub.duration("timeout", minTimeout, maxTimeout, &p.Timeout)
-	if r := sub.object("retry"); r != nil {
-		r.retry(&p.Retry)
-	}
-	sub.rest()
-}
-
-func (o *object) retry(p *RetryPolicy) {
-	attempts := 0
-	o.integer("maxAttempts", 1, maxAttempts, &attempts)
-	o.duration("maxAge", time.Second, maxAge, &p.MaxAge)
-	if raw, ok := o.take("schedule"); ok {
-		var waits []json.RawMessage
-		if json.Unmarshal(raw, &waits) != nil {
-			o.complain("schedule", "is not a list of durations")
-		} else {
-			o.schedule(waits, p)
-		}
-	}
-	switch {
-	case attempts == 0: // not given: as many as the schedule has waits
-		p.MaxAttempts = len(p.Schedule) + 1
-	case attempts > 1 && len(p.Schedule) == 0:
-		o.complain("maxAttempts", "is more than 1, but schedule is empty, which means no retries")
-	default:
-		p.MaxAttempts = attempts
-	}
-	o.rest()
-}
-
-func (o *object) schedule(waits []json.RawMessage, p *RetryPolicy) {
-	if len(waits) > maxSchedule {
-		o.complain("schedule", "has more than %d waits", maxSchedule)
-		return
-	}
-	p.Schedule = make([]time.Duration, len(waits))
-	for i, raw := range waits {
-		d, ok := parseDuration(raw)
-		if !ok || d < 0 || d > maxWait {
-			*o.details = append(*o.details, fault.Detail{
-				Pointer: fmt.Sprintf("%s/schedule/%d", o.pointer, i),
-				Detail:  fmt.Sprintf("is not a duration from 0 to %s, such as 30s or 1h30m", short(maxWait)),
-			})
-		}
-		p.Schedule[i] = d
+func (o *object) boolean(name string, to *bool) {
+	if raw, ok := o.take(name); ok && json.Unmarshal(raw, to) != nil {
+		o.complain(name, "is not true or false")
 	}
 }
 
@@ -290,6 +225,19 @@ func (o *object) integer(name string, minN, maxN int, to *int) {
 	var n int
 	if json.Unmarshal(raw, &n) != nil || n < minN || n > maxN {
 		o.complain(name, "is not a whole number from %d to %d", minN, maxN)
+		return
+	}
+	*to = n
+}
+
+func (o *object) number(name string, minN, maxN float64, to *float64) {
+	raw, ok := o.take(name)
+	if !ok {
+		return
+	}
+	var n float64
+	if json.Unmarshal(raw, &n) != nil || n < minN || n > maxN {
+		o.complain(name, "is not a number from %v to %v", minN, maxN)
 		return
 	}
 	*to = n

@@ -61,7 +61,7 @@ func TestParseDefinition(t *testing.T) {
 		Config: json.RawMessage(`{"to": "ops"}`),
 		Delivery: targets.DeliveryPolicy{Concurrency: 16, Timeout: 5 * time.Second, Retry: targets.RetryPolicy{
 			MaxAttempts: 4, MaxAge: 2 * time.Hour, Schedule: []time.Duration{0, 90 * time.Second},
-		}},
+		}, Breaker: targets.DefaultBreakerPolicy(), Status: targets.StatusPolicy{Disable: []int{410}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -97,6 +97,86 @@ func TestParseDefinitionRetry(t *testing.T) {
 	}
 	if diff := cmp.Diff(targets.DefaultDeliveryPolicy(), d.Delivery); diff != "" {
 		t.Errorf("a document without delivery (-want +got):\n%s", diff)
+	}
+}
+
+func TestParseDefinitionDelivery(t *testing.T) {
+	second, minute := time.Second, time.Minute
+	for _, c := range []struct {
+		delivery string
+		change   func(*targets.DeliveryPolicy)
+	}{
+		{`{}`, func(*targets.DeliveryPolicy) {}},
+		{`{"rateLimit":{"perSecond":2.5}}`, func(p *targets.DeliveryPolicy) { p.Rate = targets.RateLimit{PerSecond: 2.5, Burst: 3} }},
+		{`{"rateLimit":{"perSecond":0.01}}`, func(p *targets.DeliveryPolicy) { p.Rate = targets.RateLimit{PerSecond: 0.01, Burst: 1} }},
+		{`{"rateLimit":{"perSecond":50,"burst":1}}`, func(p *targets.DeliveryPolicy) { p.Rate = targets.RateLimit{PerSecond: 50, Burst: 1} }},
+		{`{"breaker":{"enabled":false}}`, func(p *targets.DeliveryPolicy) { p.Breaker = targets.BreakerPolicy{} }},
+		{`{"breaker":{"window":"1m","minAttempts":3,"failurePercent":50,"open":"1s","maxOpen":"1m"}}`, func(p *targets.DeliveryPolicy) {
+			p.Breaker = targets.BreakerPolicy{Window: minute, MinAttempts: 3, FailurePercent: 50, Open: second, MaxOpen: minute}
+		}},
+		{`{"breaker":{"open":"30m"}}`, func(p *targets.DeliveryPolicy) { p.Breaker.Open, p.Breaker.MaxOpen = 30*minute, 30*minute }},
+		{`{"retry":{"exponential":{}}}`, func(p *targets.DeliveryPolicy) {
+			p.Retry.Schedule = nil
+			p.Retry.Exponential = &targets.Exponential{Initial: 5 * second, Factor: 2, Max: 12 * time.Hour, Jitter: 0.2}
+		}},
+		{`{"retry":{"schedule":null,"maxAttempts":5,"exponential":{"initial":"1s","factor":1.5,"max":"1m","jitter":0}}}`, func(p *targets.DeliveryPolicy) {
+			p.Retry = targets.RetryPolicy{MaxAttempts: 5, Exponential: &targets.Exponential{Initial: second, Factor: 1.5, Max: minute}}
+		}},
+		{`{"status":{"permanent":[401,500],"retry":[422],"disable":[404]}}`, func(p *targets.DeliveryPolicy) {
+			p.Status = targets.StatusPolicy{Permanent: []int{401, 500}, Retry: []int{422}, Disable: []int{404}}
+		}},
+		{`{"status":{"permanent":[410]}}`, func(p *targets.DeliveryPolicy) {
+			p.Status = targets.StatusPolicy{Permanent: []int{410}, Disable: []int{}}
+		}},
+		{`{"status":{"disable":[]}}`, func(p *targets.DeliveryPolicy) { p.Status.Disable = []int{} }},
+	} {
+		d, err := targets.ParseDefinition([]byte(`{"name":"a","type":"echo","paused":true,"config":{"to":"b"},"delivery":`+c.delivery+`}`), catalog())
+		if err != nil {
+			t.Errorf("%s: %v", c.delivery, err)
+			continue
+		}
+		want := targets.DefaultDeliveryPolicy()
+		c.change(&want)
+		if diff := cmp.Diff(want, d.Delivery); diff != "" || !d.Paused {
+			t.Errorf("%s: paused %v (-want +got):\n%s", c.delivery, d.Paused, diff)
+		}
+	}
+}
+
+func TestParseDefinitionRefusesDelivery(t *testing.T) {
+	for _, c := range []struct{ delivery, pointers string }{
+		{`{"rateLimit":5}`, "/rateLimit"},
+		{`{"rateLimit":{"burst":2}}`, "/rateLimit/perSecond"},
+		{`{"rateLimit":{"perSecond":0,"burst":0,"perMinute":1}}`, "/rateLimit/burst /rateLimit/perMinute /rateLimit/perSecond"},
+		{`{"rateLimit":{"perSecond":1e6}}`, "/rateLimit/perSecond"},
+		{`{"rateLimit":{"perSecond":"5"}}`, "/rateLimit/perSecond"},
+		{`{"rateLimit":{"perSecond":1000,"burst":9}}`, "/rateLimit/burst"},
+		{`{"breaker":false}`, "/breaker"},
+		{`{"breaker":{"enabled":"no","window":"2h","minAttempts":0,"failurePercent":101,"open":"0s","maxOpen":"2h","close":1}}`,
+			"/breaker/close /breaker/enabled /breaker/failurePercent /breaker/maxOpen /breaker/minAttempts /breaker/open /breaker/window"},
+		{`{"breaker":{"open":"10s","maxOpen":"5s"}}`, "/breaker/maxOpen"},
+		{`{"retry":{"schedule":["1s"],"exponential":{}}}`, "/retry/exponential"},
+		{`{"retry":{"exponential":[]}}`, "/retry/exponential"},
+		{`{"retry":{"exponential":{"initial":"0s","factor":0.5,"max":"200h","jitter":1.1,"base":2}}}`,
+			"/retry/exponential/base /retry/exponential/factor /retry/exponential/initial /retry/exponential/jitter /retry/exponential/max"},
+		{`{"retry":{"exponential":{"initial":"10s","max":"5s"}}}`, "/retry/exponential/max"},
+		{`{"status":{"permanent":400,"retry":[302,"5xx",600],"disable":[503,429,404],"success":[1]}}`,
+			"/status/disable/0 /status/disable/1 /status/permanent /status/retry/0 /status/retry/1 /status/retry/2 /status/success"},
+		{`{"status":{"permanent":[404,404],"retry":[404]}}`, "/status/permanent/1 /status/retry/0"},
+	} {
+		_, err := targets.ParseDefinition([]byte(`{"name":"a","type":"echo","config":{"to":"b"},"delivery":`+c.delivery+`}`), catalog())
+		var fe *fault.Error
+		if !errors.As(err, &fe) {
+			t.Errorf("%s: error %v, want an invalid one", c.delivery, err)
+			continue
+		}
+		var got []string
+		for _, d := range fe.Details {
+			got = append(got, strings.TrimPrefix(d.Pointer, "/delivery"))
+		}
+		if diff := cmp.Diff(c.pointers, strings.Join(got, " ")); diff != "" {
+			t.Errorf("%s: pointers (-want +got):\n%s\n%v", c.delivery, diff, err)
+		}
 	}
 }
 
@@ -239,6 +319,7 @@ func FuzzParseDefinition(f *testing.F) {
 	for _, s := range []string{
 		`{"name":"a","type":"echo","config":{"to":"b"}}`,
 		`{"kind":"Target","name":"a","type":"echo","labels":{"a":"b"},"config":{"to":"b","key":{"ref":"x"}},"delivery":{"retry":{"schedule":[0,"1s"]}}}`,
+		`{"name":"a","type":"echo","config":{"to":"b"},"delivery":{"rateLimit":{"perSecond":2},"breaker":{"open":"1s"},"retry":{"exponential":{"factor":3}},"status":{"disable":[404]}}}`,
 		`{"name":"a","type":"echo","delivery":{"timeout":"1e9h"}}`, `{"name":`, `[]`, `{"a":{"a":1,"a":2}}`,
 	} {
 		f.Add([]byte(s))
@@ -253,6 +334,13 @@ func FuzzParseDefinition(f *testing.F) {
 			return
 		}
 		p := d.Delivery
+		if r := p.Retry; r.Exponential != nil || len(r.Schedule) > 0 {
+			for attempt := 1; attempt < r.MaxAttempts; attempt++ {
+				if d := targets.Next(r, attempt, errors.New("x"), noon, noon, middle); d.End == "" && d.At.Before(noon) {
+					t.Fatalf("%q: attempt %d is due in the past: %+v", doc, attempt, d)
+				}
+			}
+		}
 		if d.Name == "" || p.Concurrency < 1 || p.Timeout < time.Second || p.Retry.MaxAttempts < 1 || !json.Valid(d.Config) || !json.Valid(doc) {
 			t.Fatalf("%q became %+v", doc, d)
 		}

@@ -6,19 +6,46 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
-// RetryPolicy says how often and when a failed delivery is tried again.
+// RetryPolicy says how often and when a failed delivery is tried again: after the waits of a schedule, or after waits
+// that grow. Neither means no retries.
 type RetryPolicy struct {
 	MaxAttempts int             // all attempts together, the first included; at least 1
 	MaxAge      time.Duration   // no attempt later than this after the first; 0 = no such limit
-	Schedule    []time.Duration // waits after the first, second, ... failure; the last one repeats; empty = no retries
+	Schedule    []time.Duration // waits after the first, second, ... failure; the last one repeats
+	Exponential *Exponential    // instead of a schedule
+}
+
+// Exponential is a wait that grows by a factor with each failure, up to a limit.
+type Exponential struct {
+	Initial time.Duration // after the first failure
+	Factor  float64       // at least 1
+	Max     time.Duration // no wait is longer, jitter aside
+	Jitter  float64       // as Jitter; 0 to 1
 }
 
 // Jitter is how far a wait may be from its schedule, to either side, so that what failed together does not come back
-// together.
+// together: 0.2 is 20 %.
 const Jitter = 0.2
+
+// none reports whether nothing is tried again.
+func (p RetryPolicy) none() bool { return len(p.Schedule) == 0 && p.Exponential == nil }
+
+// wait returns the wait after a failed attempt.
+func (p RetryPolicy) wait(attempt int, rnd func() float64) time.Duration {
+	attempt = max(attempt, 1)
+	var wait, jitter float64
+	if e := p.Exponential; e != nil {
+		wait = min(float64(e.Initial)*math.Pow(e.Factor, float64(attempt-1)), float64(e.Max))
+		jitter = e.Jitter
+	} else {
+		wait, jitter = float64(p.Schedule[min(attempt, len(p.Schedule))-1]), Jitter
+	}
+	return time.Duration(wait * (1 + jitter*(2*rnd()-1)))
+}
 
 // DefaultRetryPolicy returns ten attempts over about a day: the first at once, the others after 5 s, 30 s, 2 m, 10 m,
 // 30 m, 1 h, 3 h, 6 h and 12 h.
@@ -73,13 +100,11 @@ func Next(p RetryPolicy, attempt int, err error, first, now time.Time, rnd func(
 			return d
 		}
 	}
-	if len(p.Schedule) == 0 || attempt >= p.MaxAttempts {
+	if p.none() || attempt >= p.MaxAttempts {
 		d.End = EndAttempts
 		return d
 	}
-	wait := p.Schedule[min(max(attempt, 1), len(p.Schedule))-1]
-	wait = time.Duration(float64(wait) * (1 + Jitter*(2*rnd()-1)))
-	at := now.Add(max(wait, d.Rest))
+	at := now.Add(max(p.wait(attempt, rnd), d.Rest))
 	if p.MaxAge > 0 && at.Sub(first) > p.MaxAge {
 		d.End = EndAge
 		return d

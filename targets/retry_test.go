@@ -91,6 +91,45 @@ func TestNext(t *testing.T) {
 	}
 }
 
+func TestNextGrowsExponentially(t *testing.T) {
+	p := targets.RetryPolicy{MaxAttempts: 1000, Exponential: &targets.Exponential{Initial: time.Second, Factor: 3, Max: time.Minute, Jitter: 0.5}}
+	wait := func(attempt int, rnd float64) time.Duration {
+		return targets.Next(p, attempt, targets.StatusError(503, 0), noon, noon, func() float64 { return rnd }).At.Sub(noon)
+	}
+	for attempt, want := range []time.Duration{time.Second, time.Second, 3 * time.Second, 9 * time.Second, 27 * time.Second, time.Minute, time.Minute} {
+		if got := wait(attempt, 0.5); got != want {
+			t.Errorf("after attempt %d: %v, want %v", attempt, got, want)
+		}
+	}
+	if low, high, late := wait(1, 0), wait(1, 1), wait(999, 0.5); low != time.Second/2 || high != 3*time.Second/2 || late != time.Minute {
+		t.Errorf("jitter reaches from %v to %v, and the last wait is %v", low, high, late)
+	}
+}
+
+func TestStatusPolicy(t *testing.T) {
+	p := targets.StatusPolicy{Permanent: []int{401}, Retry: []int{422}, Disable: []int{410}}
+	for _, c := range []struct {
+		err                error
+		permanent, disable bool
+	}{
+		{targets.StatusError(401, 0), true, false},
+		{targets.StatusError(422, 0), false, false},
+		{targets.StatusError(410, 0), true, true},
+		{targets.StatusError(400, 0), true, false},
+		{targets.StatusError(500, 0), false, false},
+		{&targets.Error{Reason: targets.ReasonTLS}, false, false},
+		{errors.New("x"), false, false},
+	} {
+		before := c.err.Error()
+		got, disable := p.Apply(c.err)
+		var te *targets.Error
+		permanent := errors.As(got, &te) && te.Permanent
+		if permanent != c.permanent || disable != c.disable || got.Error() != before {
+			t.Errorf("Apply(%v) = %v, permanent %v, disable %v", c.err, got, permanent, disable)
+		}
+	}
+}
+
 func TestNextJitter(t *testing.T) {
 	p := targets.RetryPolicy{MaxAttempts: 2, Schedule: []time.Duration{100 * time.Second}}
 	wait := func(rnd func() float64) time.Duration {

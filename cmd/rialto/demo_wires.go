@@ -105,7 +105,7 @@ func define(ctx context.Context, cl *client, hooks, secret, user, password strin
 	for _, w := range wires {
 		err := put("/v1/targets/"+w.endpoint, map[string]any{"kind": "Target", "name": w.endpoint, "type": "webhook",
 			"config":   map[string]any{"url": hooks + "/" + w.endpoint, "mode": w.mode, "secret": map[string]any{"value": secret}},
-			"delivery": map[string]any{"timeout": "5s", "retry": map[string]any{"schedule": w.retry, "maxAttempts": attemptsOfDemo}}})
+			"delivery": map[string]any{"timeout": "5s", "breaker": map[string]any{"open": "1s", "maxOpen": "2s"}, "retry": map[string]any{"schedule": w.retry, "maxAttempts": attemptsOfDemo}}})
 		if err != nil {
 			return err
 		}

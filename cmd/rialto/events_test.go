@@ -324,11 +324,11 @@ func TestDeadLetters(t *testing.T) {
 		if got := r.URL.Query().Get("target"); got != "ops" {
 			t.Errorf("target = %q", got)
 		}
-		says(200, `{"items":[{"lastAttempt":"2026-11-29T20:14:00Z","rule":"too-warm","target":"ops","eventId":"e1","reason":"status","status":410,"attempts":1,"detail":"gone for good"}]}`)(w, r)
+		says(200, `{"items":[{"id":"DEAD:7","lastAttempt":"2026-11-29T20:14:00Z","rule":"too-warm","target":"ops","eventId":"e1","reason":"status","status":410,"attempts":1,"detail":"gone for good"}]}`)(w, r)
 	}})
 	got := rialto(t, server, "", "deadletters", "--target", "ops")
-	want := `LAST ATTEMPT         RULE      TARGET  EVENT  ATTEMPTS  WHY
-2026-11-29 20:14:00  too-warm  ops     e1     1         status 410: gone for good
+	want := `LAST ATTEMPT         ID      RULE      TARGET  EVENT  ATTEMPTS  WHY
+2026-11-29 20:14:00  DEAD:7  too-warm  ops     e1     1         status 410: gone for good
 `
 	if got.code != exitOK || got.out != want {
 		t.Errorf("exit %d, stderr %q\n%s", got.code, got.err, cmp.Diff(want, got.out))

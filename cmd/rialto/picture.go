@@ -47,11 +47,43 @@ type ruleVerdict struct {
 type deliveryStory struct {
 	Rule       string         `json:"rule"`
 	Target     string         `json:"target"`
-	State      string         `json:"state"` // live, parked, delivered, dead, cancelled
+	State      string         `json:"state"` // live, parked, delivered, dead, expired, cancelled, discarded
 	Reason     string         `json:"reason"`
 	Due        *time.Time     `json:"due"`
 	Attempts   []attemptStory `json:"attempts"`
 	DeadLetter string         `json:"deadLetter"`
+
+	Redrives  []redriveStory `json:"redrives"`
+	Discarded *redriveStory  `json:"discarded"`
+}
+
+// redriveStory says who made a delivery owed again, or wrote it off.
+type redriveStory struct {
+	At     time.Time `json:"at"`
+	Job    string    `json:"job"`
+	By     string    `json:"by"`
+	Why    string    `json:"why"`
+	From   string    `json:"from"`
+	Edited bool      `json:"edited"`
+}
+
+func (r redriveStory) text(what string) string {
+	if r.Edited {
+		what += " with an edited event"
+	}
+	if r.From != "" {
+		what += " from " + r.From
+	}
+	if r.By != "" {
+		what += " by " + r.By
+	}
+	if r.Job != "" {
+		what += " (" + r.Job + ")"
+	}
+	if r.Why != "" {
+		what += ": " + r.Why
+	}
+	return what
 }
 
 type attemptStory struct {
@@ -336,13 +368,28 @@ func (p *picture) delivery(stem string, d deliveryStory, last bool) {
 		state, colour = "▸ under way", p.paint.wait
 	case "cancelled":
 		state = "– cancelled"
+	case "expired":
+		state = "– expired"
+	case "discarded":
+		state = "– discarded"
 	}
 	p.line("", stem+"│")
 	p.entry("", fork, clean(d.Target), clean(d.Target), state, colour)
+	redrives := d.Redrives
 	for _, a := range d.Attempts {
+		for ; len(redrives) > 0 && !redrives[0].At.After(a.At); redrives = redrives[1:] {
+			p.note(deeper, redrives[0].text("redriven"))
+		}
 		p.attempt(deeper, a)
 	}
+	for _, r := range redrives {
+		p.note(deeper, r.text("redriven"))
+	}
 	switch {
+	case d.Discarded != nil:
+		p.note(deeper, d.Discarded.text("discarded"))
+	case d.State == "discarded":
+		p.note(deeper, strings.ReplaceAll(d.Reason, "_", " "))
 	case d.DeadLetter != "":
 		p.note(deeper, "kept as "+d.DeadLetter)
 	case d.Reason != "" && len(d.Attempts) == 0:

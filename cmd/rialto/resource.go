@@ -255,7 +255,7 @@ func (k kind) columns(now time.Time) []column {
 		return []column{name, {"MAX AGE", text("retention", "maxAge")}, {"MAX SIZE", text("retention", "maxBytes")},
 			{"DEDUP", text("dedupWindow")}, age}
 	case "Target":
-		return []column{name, {"TYPE", text("type")}, age, {"TO", func(doc map[string]any) string {
+		return []column{name, {"TYPE", text("type")}, {"STATE", text("status", "state")}, age, {"TO", func(doc map[string]any) string {
 			return shorten(cell(dig(doc, "config", "url")), 48)
 		}}}
 	case "Rule":

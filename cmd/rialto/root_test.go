@@ -143,6 +143,13 @@ func TestUsage(t *testing.T) {
 		"test --watch -",
 		"test --watch a -",
 		"deadletters --from yesterday",
+		"deadletters bury",
+		"deadletters get",
+		"deadletters discard DEAD:1",
+		"deadletters redrive --rate fast",
+		"deadletters jobs stop redrive-1",
+		"deadletters jobs pause",
+		"redrive",
 		"version now",
 	} {
 		got := rialtoIn(t, nil, "", strings.Fields(line)...)

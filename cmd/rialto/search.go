@@ -49,7 +49,7 @@ func newSearch(c *cli) *cobra.Command {
 	f.StringVar(&eventType, "type", "", "only events of this type")
 	f.StringVar(&source, "source", "", "only events of this source")
 	f.StringVar(&subject, "subject", "", "only events about this subject")
-	f.StringVar(&status, "status", "", "only events that are pending, unmatched, delivered, dead or cancelled")
+	f.StringVar(&status, "status", "", "only events that are pending, unmatched, delivered, dead, expired or cancelled")
 	w.flags(f, 50)
 	return cmd
 }

@@ -228,6 +228,26 @@ scopes: ["events:read:default"]
 		}
 	}
 	b.eventually(t, "order/structured", "deadletters", "--target", "refuses")
+	if r := rialtoIn(t, b.env, "", "deadletters", "redrive", "--target", "refuses"); r.code != exitOK || !strings.Contains(r.err, "nothing was done: --yes would redrive ") {
+		t.Errorf("redrive without --yes: exit %d\n%s%s", r.code, r.out, r.err)
+	}
+	b.must(t, "", "deadletters", "redrive", "--target", "refuses", "--yes", "--why", "once more")
+	b.eventually(t, " done ", "deadletters", "jobs", "redrive-1")
+	b.eventually(t, "redriven by admin (redrive-1)", "journey", "order/batch")
+	b.eventually(t, `"redrive":"redrive-1"`, "deadletters", "list", "--target", "refuses", "--limit", "1", "-o", "jsonl") // refused again
+	var dead struct{ ID string }
+	if err := json.Unmarshal([]byte(b.must(t, "", "deadletters", "list", "--limit", "1", "-o", "jsonl")), &dead); err != nil {
+		t.Fatal(err)
+	}
+	if out := b.must(t, "", "deadletters", "count", "--target", "refuses"); !strings.Contains(out, "status 422") {
+		t.Errorf("count:\n%s", out)
+	}
+	if out := b.must(t, "", "deadletters", "get", dead.ID); !strings.Contains(out, "redrive: redrive-1") {
+		t.Errorf("get:\n%s", out)
+	}
+	b.must(t, "", "deadletters", "discard", "--target", "refuses", "--why", "of no use", "--yes")
+	b.eventually(t, "of no use", "journey", "order/batch")
+	b.must(t, "", "redrive", "order/batch", "--target", "refuses")
 	if r := <-tailed; r.code != exitOK || strings.Count(r.out, "\n") != 3 || !strings.Contains(r.out, `"order/binary"`) {
 		t.Errorf("tail: exit %d\n%s%s", r.code, r.out, r.err)
 	}

@@ -20,12 +20,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	mqtt5 "github.com/eclipse/paho.golang/paho"
 	mqtt3 "github.com/eclipse/paho.mqtt.golang"
 
+	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/app"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/store"
@@ -207,6 +209,49 @@ func TestStartWithoutStoreAndSnapshotSaysSo(t *testing.T) {
 	if _, err := app.Start(ctx, o); err == nil || !strings.Contains(err.Error(), "start definitions") {
 		t.Errorf("Start = %v", err)
 	}
+}
+
+// A target's definition says where it stands; what 410 has disabled is held until the definition is written again,
+// changed, also over a restart.
+func TestADefinitionSaysWhereItsTargetStands(t *testing.T) {
+	dir := t.TempDir()
+	s, a := start(t, options(dir))
+	var back atomic.Bool
+	hook := newSink(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) {
+		if !back.Load() {
+			w.WriteHeader(http.StatusGone)
+		}
+	})
+	s.target("ops", hook.URL, `{}`)
+	s.rule("default", "all", `{"type":["reading"]}`, "ops")
+	s.publish("default", "a", "reading", `{"n":1}`)
+	standing := func(s *server, state string, parked int) {
+		t.Helper()
+		eventually(t, 10*time.Second, func() (string, bool) {
+			var doc struct{ Status bridge.TargetStatus }
+			if err := json.Unmarshal([]byte(s.must("GET", "/v1/targets/ops", "")), &doc); err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Sprintf("%+v, want %s and %d parked", doc.Status, state, parked), doc.Status.State == state && doc.Status.Parked == parked
+		})
+	}
+	standing(s, bridge.TargetDisabled, 0)
+	s.publish("default", "b", "reading", `{"n":2}`)
+	standing(s, bridge.TargetDisabled, 1)
+	if m := s.must("GET", "/metrics", ""); !strings.Contains(m, `rialto_target_state{state="disabled",target="ops"} 1`) {
+		t.Error("the metrics do not say that the target is disabled")
+	}
+	if err := a.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	back.Store(true)
+	s, _ = start(t, options(dir))
+	standing(s, bridge.TargetDisabled, 1)
+	s.target("ops", hook.URL, `{"concurrency":4}`)
+	standing(s, bridge.TargetActive, 0)
+	eventually(t, 10*time.Second, func() (string, bool) {
+		return "b has not arrived", len(hook.missing([]string{`{"n":2}`})) == 0
+	})
 }
 
 // TestStopIsBounded stops a bridge while a target hangs: it does not wait for ever, and the delivery is made after the

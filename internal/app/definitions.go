@@ -232,6 +232,7 @@ func (d *definitions) apply(ctx context.Context) {
 		if err != nil {
 			return errors.Join(err, d.bridge.HoldTarget(k.Name))
 		}
+		def.Revision = doc.Revision
 		client := outbound.Client(d.guard, outbound.Options{Concurrency: def.Delivery.Concurrency})
 		t, err := d.kinds.New(def, targets.Env{HTTP: client, Secrets: secret.Resolve, Logger: d.log, Now: time.Now})
 		if err != nil {

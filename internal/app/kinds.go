@@ -48,7 +48,8 @@ func (a *App) lintRule(ctx context.Context, doc []byte, observed bool) []rules.W
 }
 
 // definitionKinds is the list of kinds of definition, as the API serves them.
-func definitionKinds(catalog *targets.Catalog, lintRule func(ctx context.Context, doc []byte, observed bool) []rules.Warning) []api.Kind {
+func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge,
+	lintRule func(ctx context.Context, doc []byte, observed bool) []rules.Warning) []api.Kind {
 	return []api.Kind{
 		{
 			Name: kindBus, Plural: "buses", Keep: builtinBuses, Schema: []byte(busSchema),
@@ -69,6 +70,7 @@ func definitionKinds(catalog *targets.Catalog, lintRule func(ctx context.Context
 				return checked(doc, func(doc []byte) (*targets.Definition, error) { return targets.ParseDefinition(doc, catalog) })
 			},
 			Redact: func(doc []byte) []byte { return secret.Redact(doc) },
+			Status: func(name string, brief bool) any { return targetStatus(b, name, brief) },
 		},
 		{
 			Name: kindRule, Plural: "rules", Scoped: true, Schema: []byte(ruleSchema),
@@ -90,6 +92,25 @@ func definitionKinds(catalog *targets.Catalog, lintRule func(ctx context.Context
 			Redact: redactHash,
 		},
 	}
+}
+
+// How many parked deliveries of a target are counted for its status, alone and in a list.
+const (
+	parkedCounted = 100_000
+	parkedInList  = 1000
+)
+
+// targetStatus is where a target stands; nil if its definition is not in force.
+func targetStatus(b *bridge.Bridge, name string, brief bool) any {
+	count := parkedCounted
+	if brief {
+		count = parkedInList
+	}
+	s, err := b.TargetStatus(name, count)
+	if err != nil {
+		return nil
+	}
+	return s
 }
 
 // checked returns a document that can be parsed.

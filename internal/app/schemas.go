@@ -5,7 +5,9 @@ package app
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
+	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/targets"
 )
 
@@ -88,6 +90,87 @@ const deviceSchema = `{
   }
 }`
 
+// deliverySchema describes how a lane treats its target.
+const deliverySchema = `{
+  "type": "object",
+  "additionalProperties": false,
+  "properties": {
+    "concurrency": {"type": "integer", "minimum": 1, "maximum": 256, "default": 8, "description": "Attempts at the same time."},
+    "timeout": {"type": "string", "default": "15s", "description": "Of one attempt, 1s to 60s."},
+    "rateLimit": {
+      "type": "object",
+      "description": "How fast attempts may begin; default: no limit. To wait for it is no attempt.",
+      "additionalProperties": false,
+      "required": ["perSecond"],
+      "properties": {
+        "perSecond": {"type": "number", "minimum": 0.001, "maximum": 100000},
+        "burst": {"type": "integer", "minimum": 1, "maximum": 100000, "description": "Attempts at once after a quiet time, at least a hundredth of perSecond; default: perSecond, rounded up."}
+      }
+    },
+    "breaker": {
+      "type": "object",
+      "description": "When a failing target is left alone. What comes meanwhile waits, and that is no attempt.",
+      "additionalProperties": false,
+      "properties": {
+        "enabled": {"type": "boolean", "default": true},
+        "window": {"type": "string", "default": "5m", "description": "What is looked at, 1s to 1h."},
+        "minAttempts": {"type": "integer", "minimum": 1, "maximum": 10000, "default": 10, "description": "Fewer in the window say nothing."},
+        "failurePercent": {"type": "integer", "minimum": 1, "maximum": 100, "default": 70, "description": "If so many have failed it opens."},
+        "open": {"type": "string", "default": "30s", "description": "How long the first time, 100ms to 1h; then twice as long each time."},
+        "maxOpen": {"type": "string", "default": "10m", "description": "How long at most."}
+      }
+    },
+    "retry": {
+      "type": "object",
+      "additionalProperties": false,
+      "not": {"required": ["schedule", "exponential"]},
+      "properties": {
+        "maxAttempts": {"type": "integer", "minimum": 1, "maximum": 1000, "description": "All attempts together; default: one more than schedule has waits, 10 with exponential."},
+        "maxAge": {"type": "string", "description": "No attempt later than this after the first; default: no such limit."},
+        "schedule": {"type": "array", "maxItems": 100, "items": {"anyOf": [{"type": "string"}, {"const": 0}]}, "description": "Waits after the first, second, ... failure; the last one repeats; 0 = at once, empty = no retries."},
+        "exponential": {
+          "type": "object",
+          "description": "Waits that grow, instead of a schedule.",
+          "additionalProperties": false,
+          "properties": {
+            "initial": {"type": "string", "default": "5s", "description": "After the first failure."},
+            "factor": {"type": "number", "minimum": 1, "maximum": 100, "default": 2},
+            "max": {"type": "string", "default": "12h", "description": "No wait is longer, jitter aside."},
+            "jitter": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.2, "description": "How far a wait may be off by chance, as a share of it."}
+          }
+        }
+      }
+    },
+    "status": {
+      "type": "object",
+      "description": "What statuses of answers mean, where that differs from the default. Each may stand in one list.",
+      "additionalProperties": false,
+      "properties": {
+        "permanent": {"type": "array", "maxItems": 64, "items": {"type": "integer", "minimum": 400, "maximum": 599}, "description": "Dead letter at once."},
+        "retry": {"type": "array", "maxItems": 64, "items": {"type": "integer", "minimum": 400, "maximum": 599}, "description": "Tried again."},
+        "disable": {"type": "array", "maxItems": 64, "items": {"type": "integer", "minimum": 400, "maximum": 499, "not": {"enum": [408, 425, 429]}}, "default": [410], "description": "Dead letter at once, and the target is disabled."}
+      }
+    }
+  }
+}`
+
+// targetStatusSchema describes bridge.TargetStatus.
+var targetStatusSchema = fmt.Sprintf(`{
+  "type": "object",
+  "readOnly": true,
+  "description": "Where the target stands, and what it is owed.",
+  "required": ["state", "live", "parked"],
+  "properties": {
+    "state": {"enum": ["%s"]},
+    "since": {"type": "string", "format": "date-time"},
+    "reason": {"type": "string"},
+    "live": {"type": "integer", "description": "Deliveries waiting in memory or under way."},
+    "parked": {"type": "integer", "description": "Deliveries waiting on disk."},
+    "parkedMore": {"type": "boolean", "description": "There are more than were counted."},
+    "nextDue": {"type": "string", "format": "date-time", "description": "When the next of them is tried; absent while none will be."}
+  }
+}`, strings.Join(bridge.TargetStates(), `", "`))
+
 // targetSchema describes a target of any of the kinds there are; what its config holds is the kind's own schema.
 func targetSchema(catalog *targets.Catalog) []byte {
 	configs := make([]json.RawMessage, 0, len(catalog.Names()))
@@ -106,13 +189,9 @@ func targetSchema(catalog *targets.Catalog) []byte {
 			"labels":      map[string]any{"type": "object", "additionalProperties": map[string]any{"type": "string"}},
 			"type":        map[string]any{"enum": catalog.Names()},
 			"config":      map[string]any{"anyOf": configs},
-			"delivery": json.RawMessage(`{"type":"object","additionalProperties":false,"properties":{
-				"concurrency":{"type":"integer","minimum":1,"maximum":256,"default":8,"description":"Attempts at the same time."},
-				"timeout":{"type":"string","default":"15s","description":"Of one attempt, 1s to 60s."},
-				"retry":{"type":"object","additionalProperties":false,"properties":{
-					"maxAttempts":{"type":"integer","minimum":1},
-					"maxAge":{"type":"string"},
-					"schedule":{"type":"array","items":{"type":"string"},"description":"Waits after the first, second, ... failure; the last one repeats; empty = no retries."}}}}}`),
+			"paused":      map[string]any{"type": "boolean", "default": false, "description": "Nothing is attempted; what is owed is kept."},
+			"delivery":    json.RawMessage(deliverySchema),
+			"status":      json.RawMessage(targetStatusSchema),
 		},
 	})
 	if err != nil {

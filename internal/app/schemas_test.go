@@ -47,10 +47,23 @@ func TestSchemasAgree(t *testing.T) {
 		{"Bus", "/v1/buses/orders", `{"name":"orders","nonsense":1}`, false},
 		{"Bus", "/v1/buses/orders", `{"name":"orders","schemaPolicy":"warn"}`, false},
 		{"Target", "/v1/targets/ops", `{"kind":"Target","name":"ops","type":"webhook","config":{"url":"http://127.0.0.1:9/","mode":"structured","secret":{"ref":"env:X"},"headers":{"x-a":"b"}},
-			"delivery":{"concurrency":4,"timeout":"5s","retry":{"maxAttempts":3,"maxAge":"1h","schedule":["1s","2s"]}}}`, true},
+			"delivery":{"concurrency":4,"timeout":"5s","retry":{"maxAttempts":3,"maxAge":"1h","schedule":[0,"2s"]}}}`, true},
+		{"Target", "/v1/targets/ops", `{"kind":"Target","name":"ops","type":"webhook","paused":true,"config":{"url":"http://127.0.0.1:9/"},
+			"delivery":{"rateLimit":{"perSecond":0.5,"burst":3},"breaker":{"enabled":true,"window":"1m","minAttempts":5,"failurePercent":50,"open":"5s","maxOpen":"1m"},
+			"retry":{"maxAttempts":3,"exponential":{"initial":"1s","factor":1.5,"max":"1h","jitter":0.1}},"status":{"permanent":[401],"retry":[422],"disable":[410,404]}}}`, true},
 		{"Target", "/v1/targets/ops", `{"name":"ops","type":"pigeon","config":{}}`, false},
 		{"Target", "/v1/targets/ops", `{"name":"ops","type":"webhook","config":{"uri":"http://127.0.0.1:9/"}}`, false},
 		{"Target", "/v1/targets/ops", `{"name":"ops","type":"webhook","config":{"url":"http://127.0.0.1:9/"},"delivery":{"concurrency":0}}`, false},
+		{"Target", "/v1/targets/ops", webhook(`"rateLimit":{"burst":3}`), false},
+		{"Target", "/v1/targets/ops", webhook(`"rateLimit":{"perSecond":0}`), false},
+		{"Target", "/v1/targets/ops", webhook(`"breaker":{"failurePercent":101}`), false},
+		{"Target", "/v1/targets/ops", webhook(`"breaker":"off"`), false},
+		{"Target", "/v1/targets/ops", webhook(`"retry":{"schedule":["1s"],"exponential":{}}`), false},
+		{"Target", "/v1/targets/ops", webhook(`"retry":{"schedule":[5]}`), false},
+		{"Target", "/v1/targets/ops", webhook(`"retry":{"exponential":{"factor":0.5}}`), false},
+		{"Target", "/v1/targets/ops", webhook(`"status":{"retry":[302]}`), false},
+		{"Target", "/v1/targets/ops", webhook(`"status":{"disable":[503]}`), false},
+		{"Target", "/v1/targets/ops", `{"name":"ops","type":"webhook","paused":"yes","config":{"url":"http://127.0.0.1:9/"}}`, false},
 		{"Rule", "/v1/buses/default/rules/warm", `{"kind":"Rule","name":"warm","bus":"default","description":"x","labels":{},"disabled":true,"pattern":{"type":["a"]},"targets":[{"target":"ops","transform":{"constant":"x"}}]}`, true},
 		{"Rule", "/v1/buses/default/rules/warm", `{"name":"warm","pattern":{"type":["a"]},"when":"data.t > data.limit","sql":"source LIKE '/a/%'","targets":[{"target":"ops"}]}`, true},
 		{"Rule", "/v1/buses/default/rules/warm", `{"name":"warm","pattern":{"type":["a"]},"when":7,"targets":[{"target":"ops"}]}`, false},
@@ -76,4 +89,9 @@ func TestSchemasAgree(t *testing.T) {
 			}
 		}
 	}
+}
+
+// webhook is a target with a delivery policy.
+func webhook(delivery string) string {
+	return `{"name":"ops","type":"webhook","config":{"url":"http://127.0.0.1:9/"},"delivery":{` + delivery + `}}`
 }

@@ -49,6 +49,17 @@ func (e *Event) Extension(name string) (any, bool) {
 	return nil, false
 }
 
+// Expiry returns the time in the extension expirytime; ok is false if there is none, or nothing that can be read as one.
+func (e *Event) Expiry() (at time.Time, ok bool) {
+	v, _ := e.Extension("expirytime")
+	s, isText := v.(string)
+	if !isText {
+		return at, false
+	}
+	at, why := parseTime(s)
+	return at, why == ""
+}
+
 // Record is an event together with what the bridge knows of its arrival. It is what a bus stores. Immutable once
 // appended.
 type Record struct {

@@ -27,6 +27,8 @@ type application struct {
 	first   uint64 // of what was routed
 	last    uint64
 	mention map[uint64]struct{}
+	jobs    map[uint64]*jobCounts
+	highest map[byte]uint64 // of the sequences of other streams that were named
 }
 
 type pendingID struct {
@@ -55,10 +57,10 @@ func (j *Journal) Apply(bus string, record uint64, message []byte) error {
 	}
 	a := application{j: j, bus: bus, record: record, base: base, batch: j.db.NewBatch(),
 		pending: make(map[pendingID]*Pending), counts: make(map[string]*counts), events: make(map[uint32]*eventCounts),
-		mention: make(map[uint64]struct{})}
+		mention: make(map[uint64]struct{}), jobs: make(map[uint64]*jobCounts), highest: make(map[byte]uint64)}
 	defer a.batch.Close()
 	if err := Decode(message, Visitor{Routed: a.routed, Skipped: a.skipped, Outcome: a.outcome, Pending: a.again,
-		Mark: a.mark, RuleDoc: a.ruleDoc, Floor: a.floor}); err != nil {
+		Mark: a.mark, RuleDoc: a.ruleDoc, Floor: a.floor, Redrive: a.redrive, Discard: a.discard}); err != nil {
 		return fmt.Errorf("journey message %d of bus %s: %w", record, bus, err)
 	}
 	if err := a.finish(); err != nil {
@@ -94,7 +96,7 @@ func (a *application) finish() error {
 	for seq := range a.mention {
 		errs = append(errs, a.set(u64(u64(key('j', a.bus), seq), a.record), nil))
 	}
-	errs = append(errs, a.set(key('w', a.bus, 'J'), u64(nil, a.record)))
+	errs = append(errs, a.finishJobs(), a.set(key('w', a.bus, 'J'), u64(nil, a.record)))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -240,16 +242,16 @@ func (a *application) outcome(o Outcome) error {
 	if err != nil {
 		return err
 	}
-	switch o.State {
-	case Delivered:
-		c.Delivered++
-	case Cancelled:
-		c.Cancelled++
-	case Dead:
-		c.Dead++
-		return a.set(u64([]byte{'x'}, o.DeadSeq), encodeDead(a.bus, o))
+	if n := c.ended(o.State); n != nil {
+		*n++
 	}
-	return nil
+	if o.State == Dead {
+		a.named('D', o.DeadSeq)
+		if err := a.set(u64([]byte{'x'}, o.DeadSeq), encodeDead(a.bus, p, o)); err != nil {
+			return err
+		}
+	}
+	return a.endedFor(p, o.State)
 }
 
 // again brings in a delivery that does not stand in its event's Routed record. It counts unless the views know it.

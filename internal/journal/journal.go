@@ -22,7 +22,7 @@ type Options struct {
 }
 
 // viewFormat changes when a view's layout does; views of another format are deleted and rebuilt.
-const viewFormat = "2"
+const viewFormat = "3"
 
 // Journal is the set of views. See the package comment for who may call what.
 type Journal struct {
@@ -173,7 +173,9 @@ func (s view) get(k []byte) ([]byte, error) {
 // and without a bus in front:
 //
 //	d  target, 0, due in ms (8), bus, 0, seq (8), rule    -> ""     parked deliveries in order of due time
-//	x  DEAD seq (8)                                       -> bus, seq, rule, target, ...   dead letters
+//	x  DEAD seq (8)                                       -> bus, check, hour, outcome     dead letters
+//	v  job (8), bus                                       -> counts     what became of what a job handled
+//	h  bus, 0, 'D' | 'J'                                  -> seq        highest place in DEAD or JOBS that JOURNEY named
 func key(letter byte, bus string, rest ...byte) []byte {
 	k := make([]byte, 0, 2+len(bus)+len(rest)+40)
 	k = append(k, letter)
@@ -223,7 +225,7 @@ func (p *Pending) encode(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(p.Attempts))
 	dst = binary.AppendVarint(dst, millis(p.Due))
 	dst = binary.AppendVarint(dst, millis(p.First))
-	return binary.AppendUvarint(dst, p.Record)
+	return p.Redrive.encode(binary.AppendUvarint(dst, p.Record))
 }
 
 // decode reads the value written by encode into p, whose Seq, Rule and Target come from the key.
@@ -237,5 +239,6 @@ func (p *Pending) decode(b []byte) error {
 	p.Due = fromMillis(d.int())
 	p.First = fromMillis(d.int())
 	p.Record = d.uint()
+	p.Redrive = d.redriven()
 	return d.err
 }

@@ -27,6 +27,23 @@ func (c Counts) Open() int64 {
 	return int64(c.Owed) - int64(c.Delivered+c.Dead+c.Expired+c.Cancelled+c.Discarded)
 }
 
+// ended returns where deliveries that ended in a state are counted; nil for a state that is no end.
+func (c *Counts) ended(s State) *uint64 {
+	switch s {
+	case Delivered:
+		return &c.Delivered
+	case Dead:
+		return &c.Dead
+	case Expired:
+		return &c.Expired
+	case Cancelled:
+		return &c.Cancelled
+	case Discarded:
+		return &c.Discarded
+	}
+	return nil
+}
+
 func (c Counts) encode() []byte {
 	var b []byte
 	for _, v := range []uint64{c.Owed, c.Delivered, c.Dead, c.Expired, c.Cancelled, c.Discarded} {

@@ -102,7 +102,7 @@ type Journey struct {
 	RoutedAt time.Time // when the record was stored
 	Check    Check
 	Routes   []Route
-	Outcomes []Outcome // in the order in which they were recorded
+	Outcomes []Step // in the order in which they were recorded
 }
 
 // maxJourneyRecords bounds what one journey reads: an event with more messages has been retried, or sent to targets,
@@ -158,7 +158,19 @@ func (j *Journal) Journey(ctx context.Context, bus string, stream *eventlog.Stre
 			},
 			Outcome: func(x Outcome) error {
 				if x.Seq == seq {
-					out.Outcomes = append(out.Outcomes, x)
+					out.Outcomes = append(out.Outcomes, Step{Outcome: x})
+				}
+				return nil
+			},
+			Redrive: func(x Redrive) error {
+				if x.Seq == seq {
+					out.redriven(x)
+				}
+				return nil
+			},
+			Discard: func(x Discard) error {
+				if x.Seq == seq {
+					out.Outcomes = append(out.Outcomes, x.step())
 				}
 				return nil
 			},
@@ -168,6 +180,14 @@ func (j *Journal) Journey(ctx context.Context, bus string, stream *eventlog.Stre
 		}
 	}
 	return out, nil
+}
+
+// redriven notes a redrive: what it owes is a route of the event if it has not been one.
+func (j *Journey) redriven(r Redrive) {
+	if !slices.ContainsFunc(j.Routes, func(x Route) bool { return x.Rule == r.Route.Rule && x.Target == r.Route.Target }) {
+		j.Routes = append(j.Routes, r.Route)
+	}
+	j.Outcomes = append(j.Outcomes, r.steps()...)
 }
 
 // EachPending calls fn for every pending delivery of a bus in order of position, until it returns false.
@@ -331,26 +351,56 @@ func (j *Journal) RuleDocument(bus, name string, revision uint64) ([]byte, error
 
 // DeadRef is one dead letter as the views list it. The event and the whole story are in DEAD at Seq.
 type DeadRef struct {
-	Seq uint64 // in DEAD
-	Bus string
+	Seq   uint64 // in DEAD
+	Bus   string
+	Check Check
+	Hour  uint32
 	Outcome
 }
 
-func encodeDead(bus string, o Outcome) []byte {
+func encodeDead(bus string, p *Pending, o Outcome) []byte {
 	b := binary.AppendUvarint(nil, uint64(len(bus)))
 	b = append(b, bus...)
+	b = u32(b, uint32(p.Check))
+	b = binary.AppendUvarint(b, uint64(p.Hour))
 	var e Encoder
 	e.Outcome(o)
 	return append(b, e.Take()...)
 }
 
+// readDead reads what encodeDead wrote.
+func readDead(k, v []byte) (DeadRef, error) {
+	d := decoder{b: v}
+	ref := DeadRef{Seq: binary.BigEndian.Uint64(k[1:]), Bus: d.str(), Check: d.check(), Hour: uint32(d.uint())}
+	if d.err != nil {
+		return ref, d.err
+	}
+	return ref, Decode(d.b, Visitor{Outcome: func(o Outcome) error { ref.Outcome = o; return nil }})
+}
+
 // LastDead returns the highest sequence in DEAD that the views know; 0 if there is none.
-func (j *Journal) LastDead() (last uint64, err error) {
-	err = j.DeadLetters(0, func(r DeadRef) (bool, error) {
-		last = r.Seq
-		return false, nil
+func (j *Journal) LastDead() (uint64, error) { return j.highest('D') }
+
+// DeadLetter returns one dead letter; ok is false if it is none, or none any more.
+func (j *Journal) DeadLetter(seq uint64) (ref DeadRef, ok bool, err error) {
+	k := u64([]byte{'x'}, seq)
+	v, err := j.get(k)
+	if err != nil || v == nil {
+		return ref, false, err
+	}
+	ref, err = readDead(k, v)
+	return ref, err == nil, err
+}
+
+// EachDead calls fn for the dead letters behind after and up to last, oldest first, until it returns false.
+func (j *Journal) EachDead(after, last uint64, fn func(DeadRef) (bool, error)) error {
+	return j.scan([]byte{'x'}, u64([]byte{'x'}, after+1), func(k, v []byte) (bool, error) {
+		ref, err := readDead(k, v)
+		if err != nil || ref.Seq > last {
+			return false, err
+		}
+		return fn(ref)
 	})
-	return last, err
 }
 
 // DeadLetters calls fn for the dead letters below before (0 = all), newest first, until it returns false.
@@ -365,12 +415,8 @@ func (j *Journal) DeadLetters(before uint64, fn func(DeadRef) (bool, error)) err
 	}
 	defer it.Close()
 	for ok := it.Last(); ok; ok = it.Prev() {
-		d := decoder{b: it.Value()}
-		ref := DeadRef{Seq: binary.BigEndian.Uint64(it.Key()[1:]), Bus: d.str()}
-		if d.err != nil {
-			return d.err
-		}
-		if err := Decode(d.b, Visitor{Outcome: func(o Outcome) error { ref.Outcome = o; return nil }}); err != nil {
+		ref, err := readDead(it.Key(), it.Value())
+		if err != nil {
 			return err
 		}
 		more, err := fn(ref)

@@ -34,9 +34,12 @@ const (
 	Delivered State = 'd'
 	Dead      State = 'x' // ended without success; a copy is in DEAD
 	Cancelled State = 'c' // its rule or target was deleted, or its event is gone
+	Expired   State = 'e' // the event's expirytime came first
+	Discarded State = 'w' // it was dead, and somebody has written it off or sent it to another target
 )
 
-var stateNames = map[State]string{Live: "live", Parked: "parked", Delivered: "delivered", Dead: "dead", Cancelled: "cancelled"}
+var stateNames = map[State]string{Live: "live", Parked: "parked", Delivered: "delivered", Dead: "dead", Cancelled: "cancelled",
+	Expired: "expired", Discarded: "discarded"}
 
 // String returns the word users see.
 func (s State) String() string { return stateNames[s] }
@@ -55,8 +58,8 @@ func (s *State) UnmarshalText(b []byte) error {
 	return fmt.Errorf("no delivery state %q", b)
 }
 
-// Terminal reports whether nothing further happens in the state.
-func (s State) Terminal() bool { return s == Delivered || s == Dead || s == Cancelled }
+// Terminal reports whether nothing further happens in the state unless somebody asks for it.
+func (s State) Terminal() bool { return s != Live && s != Parked }
 
 // Routed says that an event has been matched and what it owes.
 type Routed struct {
@@ -96,6 +99,7 @@ type Pending struct {
 	Due      time.Time // Parked
 	First    time.Time // start of the first attempt; zero if there was none
 	Record   uint64    // sequence of the JOURNEY message that says so; not part of the record itself
+	Redrive  *Redriven // nil unless it was redriven; not part of the record either
 }
 
 // RuleRef names a rule at a revision.
@@ -328,6 +332,8 @@ type Visitor struct {
 	Mark    func(Mark) error
 	RuleDoc func(RuleDoc) error
 	Floor   func(seq uint64) error
+	Redrive func(Redrive) error
+	Discard func(Discard) error
 }
 
 // ErrFormat is returned for bytes that are no JOURNEY message.
@@ -491,6 +497,10 @@ func (d *decoder) record(v Visitor) error {
 		return call(d, v.RuleDoc, RuleDoc{Name: d.str(), Revision: d.uint(), Raw: d.bytes()})
 	case kindFloor:
 		return call(d, v.Floor, d.uint())
+	case kindRedrive:
+		return call(d, v.Redrive, d.redrive())
+	case kindDiscard:
+		return call(d, v.Discard, d.discard())
 	default:
 		if d.err == nil {
 			d.fail(fmt.Sprintf("record kind %q", kind))

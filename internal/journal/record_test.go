@@ -34,6 +34,10 @@ func everything(e *journal.Encoder) []any {
 		journal.Mark{First: 77, Ruleset: 12, Part: 1, Rules: []journal.RuleRef{{Name: "too-warm", Revision: 7}, {Name: "all", Revision: 1 << 40}}},
 		journal.RuleDoc{Name: "too-warm", Revision: 7, Raw: []byte(`{"name":"too-warm"}`)},
 		uint64(98),
+		journal.Redrive{Seq: 99, Route: log, Check: 2, Hour: 492_999, Was: journal.Dead, From: "ops-webhook", Dead: 4, Edited: 12, Job: 11,
+			At: base, Due: base.Add(time.Second), By: "ci"},
+		journal.Redrive{Seq: 101, Route: warm, Was: journal.Cancelled, At: base.Add(time.Hour), Due: base},
+		journal.Discard{Seq: 100, Route: warm, Hour: 493_000, Dead: 5, Job: 12, At: base, By: "ci", Why: "of no use any more"},
 	}
 	for _, r := range records {
 		add(e, r)
@@ -57,6 +61,10 @@ func add(e *journal.Encoder, r any) {
 		e.RuleDoc(r)
 	case uint64:
 		e.Floor(r)
+	case journal.Redrive:
+		e.Redrive(r)
+	case journal.Discard:
+		e.Discard(r)
 	}
 }
 
@@ -84,6 +92,8 @@ func decode(b []byte) (out []any, err error) {
 		Mark:    func(m journal.Mark) error { return keep(m) },
 		RuleDoc: func(d journal.RuleDoc) error { return keep(d) },
 		Floor:   func(seq uint64) error { return keep(seq) },
+		Redrive: func(r journal.Redrive) error { return keep(r) },
+		Discard: func(d journal.Discard) error { return keep(d) },
 	})
 	return out, err
 }
@@ -169,8 +179,19 @@ func FuzzDecode(f *testing.F) {
 		// What was read can be written and read again.
 		var e journal.Encoder
 		for _, r := range first {
-			if o, ok := r.(journal.Outcome); ok && len(o.Detail) > 256 {
-				return
+			switch r := r.(type) {
+			case journal.Outcome:
+				if len(r.Detail) > 256 {
+					return
+				}
+			case journal.Redrive:
+				if len(r.By) > 256 {
+					return
+				}
+			case journal.Discard:
+				if len(r.By) > 256 || len(r.Why) > 256 {
+					return
+				}
 			}
 			add(&e, r)
 		}

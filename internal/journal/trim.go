@@ -85,7 +85,12 @@ func (j *Journal) Forget(bus string) error {
 		}
 		return true, b.Delete(dueKey(bus, p), nil)
 	})
-	errs := []error{err}
+	errs := []error{err, j.scan([]byte{'v'}, nil, func(k, _ []byte) (bool, error) {
+		if string(k[9:]) != bus {
+			return true, nil
+		}
+		return true, b.Delete(bytes.Clone(k), nil)
+	})}
 	for _, letter := range []byte("wfisrjpmuaeblo") {
 		prefix := key(letter, bus)
 		errs = append(errs, b.DeleteRange(prefix, after(prefix), nil))
@@ -96,16 +101,18 @@ func (j *Journal) Forget(bus string) error {
 	return b.Commit(pebble.NoSync)
 }
 
-// OldestNeeded returns the lowest JOURNEY sequence that a pending delivery rests on, and the lowest event position that
-// is pending; 0 where nothing is.
+// OldestNeeded returns the lowest JOURNEY sequence that a redriven delivery rests on, and the lowest event position whose
+// event is needed by what is pending; 0 where nothing is. A delivery that was redriven from a dead letter has a copy of its
+// event, and does not need it in the bus.
 func (j *Journal) OldestNeeded(bus string) (record, seq uint64, err error) {
 	err = j.EachPending(bus, func(p Pending) (bool, error) {
-		if seq == 0 {
-			seq = p.Seq
+		if r := p.Redrive; r != nil {
+			record = lower(record, r.Record)
+			if r.Dead != 0 || r.Edited != 0 {
+				return true, nil
+			}
 		}
-		if record == 0 || p.Record < record {
-			record = p.Record
-		}
+		seq = lower(seq, p.Seq)
 		return true, nil
 	})
 	return record, seq, err

@@ -278,8 +278,8 @@ func TestTrimForgets(t *testing.T) {
 		t.Errorf("RoutingOf(2) = %v, %v, want none", ok, err)
 	}
 	// What is pending stays, with the record it rests on.
-	if rec, seq, err := j.OldestNeeded("devices"); err != nil || rec != 3 || seq != 1 {
-		t.Errorf("OldestNeeded = %d, %d, %v, want 3, 1", rec, seq, err)
+	if rec, seq, err := j.OldestNeeded("devices"); err != nil || rec != 0 || seq != 1 {
+		t.Errorf("OldestNeeded = %d, %d, %v, want 0, 1", rec, seq, err)
 	}
 }
 

@@ -29,6 +29,14 @@ type Bridge interface {
 	Search(ctx context.Context, bus string, q bridge.SearchQuery) (bridge.SearchPage, error)
 	Follow(ctx context.Context, o bridge.FollowOptions, fn func(eventlog.Entry) error) error
 	DeadLetters(ctx context.Context, q bridge.DeadQuery) (bridge.DeadPage, error)
+	DeadLetter(ctx context.Context, bus, id string) (*bridge.DeadLetter, error)
+	CountDead(ctx context.Context, f bridge.DeadFilter) (bridge.DeadCount, error)
+	Redrive(ctx context.Context, q bridge.RedriveRequest) (delivery string, err error)
+	PlanJob(ctx context.Context, s bridge.JobSpec) (bridge.DeadCount, error)
+	StartJob(ctx context.Context, s bridge.JobSpec) (bridge.Job, error)
+	Jobs(bus string) ([]bridge.Job, error)
+	Job(bus, id string) (bridge.Job, error)
+	SetJob(ctx context.Context, bus, id, state, by string) (bridge.Job, error)
 	Ledger(ctx context.Context, q bridge.LedgerQuery) (bridge.Ledger, error)
 	ExplainEvent(ctx context.Context, bus string, ev *event.Event) (explained []rules.RuleExplanation, more int, err error)
 	ExplainRule(ctx context.Context, bus, rule string, ev *event.Event) (rules.RuleExplanation, error)
@@ -191,7 +199,7 @@ func (a *API) addPlainRoutes() {
 	a.add("GET", anyBus+"/events", onBus(areaEvents, accessRead), a.searchEvents)
 	a.add("GET", anyBus+"/events/{id}", onBus(areaEvents, accessRead), a.getEvent)
 	a.add("GET", "/v1/stream", need{open: true}, a.stream).long = true // each topic is checked
-	a.add("GET", "/v1/deadletters", onQueryBus(areaEvents, accessRead), a.listDeadLetters)
+	a.addDeadLetterRoutes()
 	a.add("GET", "/v1/ledger", onQueryBus(areaEvents, accessRead), a.getLedger)
 	a.add("POST", "/v1/rules:test", need{open: true}, a.testRule)        // the body says which bus
 	a.add("POST", "/v1/rules:explain", need{open: true}, a.explainRules) // as well

@@ -51,6 +51,9 @@ type Kind struct {
 	// Refs lists the definitions that a stored document names; each must exist when it is written, and stays while it
 	// is named. nil means none.
 	Refs func(doc []byte) []Ref
+	// Status returns what the process knows of the thing that a document defines, to be shown beside it; nil if it knows
+	// nothing. brief says that it is one of many. nil shows none.
+	Status func(name string, brief bool) any
 	// Keep lists names that cannot be deleted.
 	Keep []string
 	// Schema is the JSON Schema 2020-12 of the document, for OpenAPI; nil = any object.
@@ -187,7 +190,7 @@ func (a *API) listDocuments(ctx context.Context, k *Kind, in *listIn) (*document
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		doc, err := k.showDoc(d, aside{})
+		doc, err := k.showDoc(d, aside{brief: true})
 		if err != nil {
 			return nil, err
 		}

@@ -187,11 +187,23 @@ func checkLabels(ms []member) []fault.Detail {
 type aside struct {
 	secret   string          // of a key that was made
 	warnings []rules.Warning // about what was written
+	brief    bool            // it is one of many
 }
 
-// statusDoc is the member status of an answer.
+// statusDoc is the member status of an answer to a write that raised doubts.
 type statusDoc struct {
 	Warnings []rules.Warning `json:"warnings"`
+}
+
+// statusOf is the member status of an answer: warnings about what was written, or what the process knows of the thing.
+func (k *Kind) statusOf(d store.Document, more aside) any {
+	switch {
+	case len(more.warnings) > 0:
+		return statusDoc{more.warnings}
+	case k.Status != nil && d.Revision != 0:
+		return k.Status(d.Name, more.brief)
+	}
+	return nil
 }
 
 // showDoc is a document as it is answered: what is stored, less what is secret, and what the server owns.
@@ -225,8 +237,8 @@ func (k *Kind) showDoc(d store.Document, more aside) ([]byte, error) {
 	if !d.CreatedAt.IsZero() {
 		errs = append(errs, put("createdAt", d.CreatedAt.Format(time.RFC3339Nano)), put("updatedAt", d.UpdatedAt.Format(time.RFC3339Nano)))
 	}
-	if len(more.warnings) > 0 {
-		errs = append(errs, put("status", statusDoc{more.warnings}))
+	if status := k.statusOf(d, more); status != nil {
+		errs = append(errs, put("status", status))
 	}
 	b.WriteByte('}')
 	return b.Bytes(), errors.Join(errs...)

@@ -39,7 +39,7 @@ func (a *API) getEvent(w *reply, r *http.Request) error {
 }
 
 // states are what a search can ask for.
-var states = []string{bridge.StatePending, bridge.StateUnmatched, bridge.StateDelivered, bridge.StateDead, bridge.StateCancelled}
+var states = []string{bridge.StatePending, bridge.StateUnmatched, bridge.StateDelivered, bridge.StateDead, bridge.StateExpired, bridge.StateCancelled}
 
 // searchEvents answers a list of events, newest first.
 func (a *API) searchEvents(w *reply, r *http.Request) error {
@@ -128,40 +128,6 @@ func writeEvent(b *bytes.Buffer, e *event.Event, pos event.Position, received ti
 	b.WriteString(`,"position":"` + pos.String() + `","received":"`)
 	b.Write(received.UTC().AppendFormat(b.AvailableBuffer(), time.RFC3339Nano))
 	b.WriteByte('"')
-}
-
-// listDeadLetters answers a list of dead letters, newest first.
-func (a *API) listDeadLetters(w *reply, r *http.Request) error {
-	q, err := readQuery(r, "bus", "rule", "target", "reason", "from", "to", "limit", "cursor")
-	if err != nil {
-		return err
-	}
-	d := bridge.DeadQuery{Bus: q.text("bus"), Rule: q.text("rule"), Target: q.text("target"), Reason: q.text("reason"),
-		From: q.time("from"), To: q.time("to"), Limit: q.limit(), Cursor: q.text("cursor")}
-	if err := q.err(); err != nil {
-		return err
-	}
-	page, err := a.o.Bridge.DeadLetters(r.Context(), d)
-	if err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	b.WriteString(`{"items":[`)
-	for i := range page.Items {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		if err := encodeJSON(&b, &page.Items[i]); err != nil {
-			return err
-		}
-		if e := page.Items[i].Event; e != nil {
-			b.Truncate(b.Len() - 1)
-			b.WriteString(`,"event":`)
-			b.Write(event.AppendJSON(b.AvailableBuffer(), e))
-			b.WriteByte('}')
-		}
-	}
-	return sendPage(w, &b, page.NextCursor)
 }
 
 // getLedger answers the account of one bus, or of all.

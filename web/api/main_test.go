@@ -43,6 +43,7 @@ type fakeBridge struct {
 	dead   []bridge.DeadLetter
 	rules  []*rules.Rule
 	asked  any // the last query
+	jobs   []bridge.Job
 }
 
 func newFakeBridge() *fakeBridge {
@@ -218,6 +219,72 @@ func (f *fakeBridge) DeadLetters(_ context.Context, q bridge.DeadQuery) (bridge.
 	defer f.mu.Unlock()
 	f.asked = q
 	return bridge.DeadPage{Items: f.dead, NextCursor: "7"}, f.fail
+}
+
+func (f *fakeBridge) DeadLetter(_ context.Context, bus, id string) (*bridge.DeadLetter, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, d := range f.dead {
+		if d.ID == id && (bus == "" || bus == d.Bus) {
+			return &f.dead[i], f.fail
+		}
+	}
+	return nil, fault.New(fault.NotFound, "no dead letter with this id")
+}
+
+func (f *fakeBridge) CountDead(_ context.Context, q bridge.DeadFilter) (bridge.DeadCount, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = q
+	return bridge.DeadCount{Total: uint64(len(f.dead)), Groups: []bridge.DeadGroup{}}, f.fail
+}
+
+func (f *fakeBridge) Redrive(_ context.Context, q bridge.RedriveRequest) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = q
+	return "dlv_1", f.bus(q.Bus)
+}
+
+func (f *fakeBridge) PlanJob(ctx context.Context, s bridge.JobSpec) (bridge.DeadCount, error) {
+	return f.CountDead(ctx, s.Filter)
+}
+
+func (f *fakeBridge) StartJob(_ context.Context, s bridge.JobSpec) (bridge.Job, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = s
+	j := bridge.Job{ID: fmt.Sprint(s.Kind, "-", len(f.jobs)+1), Kind: s.Kind, State: bridge.JobRunning, Filter: s.Filter}
+	f.jobs = append(f.jobs, j)
+	return j, f.fail
+}
+
+func (f *fakeBridge) Jobs(bus string) ([]bridge.Job, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := []bridge.Job{}
+	for _, j := range f.jobs {
+		if bus == "" || j.Filter.Bus == bus {
+			out = append(out, j)
+		}
+	}
+	return out, f.fail
+}
+
+func (f *fakeBridge) Job(bus, id string) (bridge.Job, error) {
+	jobs, err := f.Jobs(bus)
+	for _, j := range jobs {
+		if j.ID == id {
+			return j, err
+		}
+	}
+	return bridge.Job{}, fault.New(fault.NotFound, "no job with this id")
+}
+
+func (f *fakeBridge) SetJob(_ context.Context, bus, id, state, by string) (bridge.Job, error) {
+	j, err := f.Job(bus, id)
+	j.State, j.By = state, by
+	return j, err
 }
 
 func (f *fakeBridge) Ledger(_ context.Context, q bridge.LedgerQuery) (bridge.Ledger, error) {

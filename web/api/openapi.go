@@ -144,6 +144,17 @@ func (a *API) describe() error {
 		"others":  {Type: "array", Items: text(""), Description: "positions of other events with this id"},
 		"journey": {Type: "object", Description: "which rules matched, and every attempt to deliver it"},
 	})
+	schemas["DeadCount"] = object([]string{"total", "groups"}, map[string]*huma.Schema{
+		"total":  {Type: "integer"},
+		"groups": {Type: "array", Items: &huma.Schema{Type: "object"}, Description: "by fingerprint, the most frequent first"},
+		"more":   {Type: "integer", Description: "in groups that are not listed"}})
+	schemas["Job"] = object([]string{"id", "kind", "state", "total", "handled"}, map[string]*huma.Schema{
+		"id": text(""), "kind": text("redrive or discard"), "state": text("running, paused, done or cancelled"),
+		"waiting": text("why it gets no further at the moment"), "filter": {Type: "object"}, "by": text("the key that asked for it"), "why": text(""),
+		"total": {Type: "integer", Description: "selected when it was made"}, "handled": {Type: "integer", Description: "redriven or discarded so far"},
+		"skipped": {Type: "integer", Description: "left as they are"}, "pending": {Type: "integer"}, "delivered": {Type: "integer"},
+		"dead": {Type: "integer"}, "endedOtherwise": {Type: "integer"},
+		"createdAt": {Type: "string", Format: "date-time"}, "changedAt": {Type: "string", Format: "date-time"}})
 	schemas["Explanation"] = object([]string{"matched", "clauses"}, map[string]*huma.Schema{
 		"matched": {Type: "boolean"},
 		"clauses": {Type: "array", Items: object([]string{"pointer", "path", "expected", "actual", "verdict"}, map[string]*huma.Schema{
@@ -200,7 +211,9 @@ func kindSchema(k *Kind) (*huma.Schema, error) {
 					"pointer": map[string]any{"type": "string"}, "message": map[string]any{"type": "string"},
 					"fix": map[string]any{"type": "string", "description": "what to write at pointer instead, as JSON"}}}}}},
 	} {
-		props[name] = s
+		if props[name] == nil {
+			props[name] = s
+		}
 	}
 	doc["properties"] = props
 	return &huma.Schema{Extensions: doc}, nil
@@ -217,6 +230,7 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 		return map[string]*huma.Response{"200": {Description: description, Content: map[string]*huma.MediaType{media: {Schema: s}}}}
 	}
 	plain := &huma.Schema{Type: "string"}
+	onlyBus := queryDoc("bus", "only of this bus; needed by a key whose right is for a bus", nil)
 	sent := &huma.Schema{Type: "object", Description: "A CloudEvent in JSON format. What it lacks of the required attributes is filled in."}
 	return map[string]*huma.Operation{
 		"POST /v1/buses/{bus}/events": {
@@ -259,9 +273,71 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 		},
 		"GET /v1/deadletters": {
 			OperationID: "list-deadletters", Tags: []string{"deliveries"}, Summary: "List dead letters, newest first",
-			Parameters: []*huma.Param{queryDoc("bus", "only of this bus", nil), queryDoc("rule", "only of this rule", nil),
-				queryDoc("target", "only of this target", nil), queryDoc("reason", "only with this reason", nil), from, to, limit, cursor},
-			Responses: ok("A page", "application/json", pageSchema(&huma.Schema{Type: "object", Description: "a delivery that ended without success"})),
+			Parameters: append(deadParams(from, to), limit, cursor),
+			Responses:  ok("A page", "application/json", pageSchema(&huma.Schema{Type: "object", Description: "a delivery that ended without success"})),
+		},
+		"GET /v1/deadletters:count": {
+			OperationID: "count-deadletters", Tags: []string{"deliveries"}, Summary: "Count dead letters by what they died of",
+			Description: "Those with one fingerprint have the same reason and status, and a detail that differs in words with digits at most.",
+			Parameters:  deadParams(from, to), Responses: ok("The count", "application/json", ref("DeadCount")),
+		},
+		"GET /v1/deadletters/{id}": {
+			OperationID: "get-deadletter", Tags: []string{"deliveries"}, Summary: "Get a dead letter with its event",
+			Parameters: []*huma.Param{pathParamDoc("id", "such as DEAD:7"), onlyBus},
+			Responses:  ok("The dead letter", "application/json", &huma.Schema{Type: "object"}),
+		},
+		"POST /v1/deadletters:redrive": {
+			OperationID: "redrive-deadletters", Tags: []string{"deliveries"}, Summary: "Make dead letters owed again",
+			Description: "A job hands over what the filter selects at the time of the call, at a rate. The deliveries keep their ids, are rendered by " +
+				"their rules as these are now, and their events have the extension rialtoredrive. An edited event is for one dead letter, " +
+				"which the filter names. With dryRun the answer is 200 and a count, and nothing is done.",
+			Parameters: []*huma.Param{onlyBus},
+			RequestBody: &huma.RequestBody{Required: true, Content: jsonContent(object([]string{"filter"}, map[string]*huma.Schema{
+				"filter": deadFilterSchema(), "to": text("another target; default: the same"),
+				"rate":  {Type: "number", Description: "deliveries a second", Default: 100},
+				"event": ref("Event"), "why": text("for people"), "dryRun": {Type: "boolean"}}))},
+			Responses: jobResponses(),
+		},
+		"POST /v1/deadletters:discard": {
+			OperationID: "discard-deadletters", Tags: []string{"deliveries"}, Summary: "Write dead letters off",
+			Description: "A job discards what the filter selects at the time of the call. The job and each journey say who did it, when and why.",
+			Parameters:  []*huma.Param{onlyBus},
+			RequestBody: &huma.RequestBody{Required: true, Content: jsonContent(object([]string{"filter", "why"}, map[string]*huma.Schema{
+				"filter": deadFilterSchema(), "why": text("at most 256 bytes"), "dryRun": {Type: "boolean"}}))},
+			Responses: jobResponses(),
+		},
+		"POST /v1/buses/{bus}/events/{id}:redrive": {
+			OperationID: "redrive-event", Tags: []string{"deliveries"}, Summary: "Make a delivery that has ended owed again",
+			Description: "It may be dead, expired, cancelled or discarded, and, if the request says so, delivered. rule and target may be left out if " +
+				"the event has one delivery.",
+			Parameters: []*huma.Param{bus, pathParamDoc("id", "of the event")},
+			RequestBody: &huma.RequestBody{Required: true, Content: jsonContent(object(nil, map[string]*huma.Schema{
+				"source": text("which, if several events have the id"), "rule": text(""), "target": text(""),
+				"to": text("another target; default: the same"), "delivered": {Type: "boolean"}, "event": ref("Event")}))},
+			Responses: map[string]*huma.Response{"202": {Description: "It is owed", Content: jsonContent(
+				object([]string{"delivery"}, map[string]*huma.Schema{"delivery": text("its id, as the target sees it")}))}},
+		},
+		"GET /v1/jobs": {
+			OperationID: "list-jobs", Tags: []string{"deliveries"}, Summary: "List jobs, newest first", Parameters: []*huma.Param{onlyBus},
+			Description: "Those that have ended are kept for 31 days, and at most 1000 of all.",
+			Responses:   ok("The jobs", "application/json", object([]string{"items"}, map[string]*huma.Schema{"items": {Type: "array", Items: ref("Job")}})),
+		},
+		"GET /v1/jobs/{id}": {
+			OperationID: "get-job", Tags: []string{"deliveries"}, Summary: "Get a job and how far it is",
+			Parameters: []*huma.Param{pathParamDoc("id", "of the job"), onlyBus}, Responses: ok("The job", "application/json", ref("Job")),
+		},
+		"POST /v1/jobs/{id}:pause": {
+			OperationID: "pause-job", Tags: []string{"deliveries"}, Summary: "Pause a job",
+			Parameters: []*huma.Param{pathParamDoc("id", "of the job"), onlyBus}, Responses: ok("The job", "application/json", ref("Job")),
+		},
+		"POST /v1/jobs/{id}:resume": {
+			OperationID: "resume-job", Tags: []string{"deliveries"}, Summary: "Go on with a job that is paused",
+			Parameters: []*huma.Param{pathParamDoc("id", "of the job"), onlyBus}, Responses: ok("The job", "application/json", ref("Job")),
+		},
+		"POST /v1/jobs/{id}:cancel": {
+			OperationID: "cancel-job", Tags: []string{"deliveries"}, Summary: "End a job",
+			Description: "What it has handed over by then stays so.",
+			Parameters:  []*huma.Param{pathParamDoc("id", "of the job"), onlyBus}, Responses: ok("The job", "application/json", ref("Job")),
 		},
 		"GET /v1/ledger": {
 			OperationID: "get-ledger", Tags: []string{"deliveries"}, Summary: "The account of every event and delivery",
@@ -316,6 +392,26 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 			Responses: ok("OpenAPI 3.1", "application/json", &huma.Schema{Type: "object"})},
 		"GET /": {OperationID: "page", Tags: []string{"operations"}, Summary: "A page that says what listens where",
 			Responses: ok("The page", "text/html", plain)},
+	}
+}
+
+func deadParams(from, to *huma.Param) []*huma.Param {
+	return []*huma.Param{queryDoc("bus", "only of this bus", nil), queryDoc("rule", "only of this rule", nil),
+		queryDoc("target", "only of this target", nil), queryDoc("reason", "only with this reason", nil),
+		queryDoc("fingerprint", "only with this fingerprint", nil), from, to}
+}
+
+func deadFilterSchema() *huma.Schema {
+	moment := &huma.Schema{Type: "string", Format: "date-time"}
+	return &huma.Schema{Type: "object", Description: "all that is there must hold; {} selects everything",
+		Properties: map[string]*huma.Schema{"rule": text(""), "target": text(""), "reason": text(""), "fingerprint": text(""),
+			"from": moment, "to": moment, "ids": {Type: "array", Items: text("such as DEAD:7")}}}
+}
+
+func jobResponses() map[string]*huma.Response {
+	return map[string]*huma.Response{
+		"200": {Description: "What it would select", Content: jsonContent(ref("DeadCount"))},
+		"202": {Description: "The job is under way", Content: jsonContent(object([]string{"job"}, map[string]*huma.Schema{"job": ref("Job")}))},
 	}
 }
 

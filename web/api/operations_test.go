@@ -75,7 +75,7 @@ func TestDeadLetters(t *testing.T) {
 	if len(p.Items) != 1 || p.NextCursor != "7" || p.Items[0].Position != "EV_default:9" || p.Items[0].Event.ID != "a<b" || string(p.Items[0].Event.Data) != `{"x":1.0}` {
 		t.Errorf("dead letters = %s", a.body)
 	}
-	if diff := cmp.Diff(bridge.DeadQuery{Bus: "default", Rule: "r", Target: "hook", Reason: "status", Limit: 5}, s.bridge.lastQuery()); diff != "" {
+	if diff := cmp.Diff(bridge.DeadQuery{DeadFilter: bridge.DeadFilter{Bus: "default", Rule: "r", Target: "hook", Reason: "status"}, Limit: 5}, s.bridge.lastQuery()); diff != "" {
 		t.Errorf("query (-want +got):\n%s", diff)
 	}
 	wantProblem(t, s.do("GET", "/v1/deadletters?limit=-1&from=x", ""), 400, "invalid", "/limit", "/from")

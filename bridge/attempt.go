@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/journal"
+	"github.com/rialto-bridge/rialto/rules"
+	"github.com/rialto-bridge/rialto/targets"
+)
+
+// attempt makes one attempt for a delivery, records what came of it, and says what that tells of the target.
+func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPolicy) finding {
+	if p.hard.Err() != nil || p.rec.hasEnded() { // what came of it could not be written down
+		t.lane.release(t)
+		return nothing
+	}
+	rule, err := p.ruleOf(t)
+	if err != nil {
+		p.b.log.Error("delivery cannot be rendered", "bus", p.name, "ruleId", t.route.Rule, "targetId", t.route.Target, "err", err)
+		p.retry(t, policy, targets.Result{}, 0, p.b.o.Now(), &targets.Error{Reason: targets.ReasonInternal, Err: err})
+		return nothing
+	}
+	if rule == nil {
+		p.rec.cancel(t, reasonRuleDeleted)
+		return nothing
+	}
+	stored, err := p.eventOf(t)
+	switch {
+	case isGone(err):
+		p.rec.cancel(t, reasonEventGone)
+		return nothing
+	case err != nil:
+		if p.hard.Err() != nil {
+			t.lane.release(t)
+			return nothing
+		}
+		p.b.log.Error("event cannot be read", "bus", p.name, "position", t.seq, "err", err)
+		p.retry(t, policy, targets.Result{}, 0, p.b.o.Now(), &targets.Error{Reason: targets.ReasonInternal, Err: err})
+		return nothing
+	}
+	ev := &stored.Event
+	if at, ok := ev.Expiry(); ok && t.redrive == nil && !p.b.o.Now().Before(at) {
+		p.rec.outcome(t, journal.Outcome{State: journal.Expired, At: p.b.o.Now(), Reason: reasonExpired})
+		return nothing
+	}
+	if tr := transformFor(rule, t.via()); tr != nil {
+		ev, err = tr.Apply(ev, rules.RenderContext{Rule: rule.Name, Bus: p.name, Received: stored.Received})
+		if err != nil {
+			p.retry(t, policy, targets.Result{}, 0, p.b.o.Now(),
+				&targets.Error{Reason: targets.ReasonTransform, Permanent: true, Err: err})
+			return nothing
+		}
+	}
+	began := p.b.o.Now()
+	if t.firstAt.IsZero() {
+		t.firstAt = began
+	}
+	ctx, cancel := context.WithTimeout(p.hard, policy.Timeout)
+	res, err := deliver(ctx, target, targets.Delivery{ID: deliveryID(p.name, &stored.Event, t.route), Event: t.marked(ev),
+		Bus: p.name, Rule: t.route.Rule, Target: t.route.Target, Attempt: t.attempts + 1, Position: p.position(t.seq)})
+	cancel()
+	took := p.b.o.Now().Sub(began)
+	if err != nil {
+		if p.hard.Err() != nil { // cut off by our own stop: it is owed as before, and this was no attempt
+			t.lane.release(t)
+			return nothing
+		}
+		err, disable := policy.Status.Apply(err)
+		p.retry(t, policy, res, took, began, err)
+		return find(err, disable)
+	}
+	p.rec.outcome(t, journal.Outcome{State: journal.Delivered, Attempt: t.attempts + 1, At: began, Duration: took, Status: res.Status})
+	return find(nil, false)
+}
+
+// deliver calls the target. A panic there is a failed attempt and not the end of the process.
+func deliver(ctx context.Context, t targets.Target, d targets.Delivery) (res targets.Result, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &targets.Error{Reason: targets.ReasonInternal, Err: fmt.Errorf("the target panicked: %v", v)}
+		}
+	}()
+	return t.Deliver(ctx, d)
+}
+
+// ruleOf returns the rule a delivery was routed by, as it was then; nil if the rule is gone.
+func (p *path) ruleOf(t *task) (*rules.Rule, error) {
+	current := p.rules.Load()
+	if current != nil && current.byName[t.route.Rule] == nil {
+		return nil, nil
+	}
+	return p.ruleAt(t.route.Rule, t.route.Revision)
+}
+
+func transformFor(r *rules.Rule, target string) *rules.Transform {
+	for i := range r.Targets {
+		if r.Targets[i].Target == target {
+			return r.Targets[i].Transform
+		}
+	}
+	return nil
+}
+
+// retry records a failed attempt: it is parked until the next, or ends as a dead letter.
+func (p *path) retry(t *task, policy targets.DeliveryPolicy, res targets.Result, took time.Duration, began time.Time, err error) {
+	if p.hard.Err() != nil { // cut off by our own stop: it is owed as before, and this was no attempt
+		t.lane.release(t)
+		return
+	}
+	if t.lane.isRemoved() {
+		p.rec.cancel(t, reasonTargetDeleted)
+		return
+	}
+	n := t.attempts + 1
+	first := t.firstAt
+	if first.IsZero() {
+		first = began
+	}
+	now := p.b.o.Now()
+	if targets.ReasonOf(err) == targets.ReasonInterrupted { // but not by us: an attempt like any other
+		err = &targets.Error{Reason: targets.ReasonInternal, Err: err}
+	}
+	d := targets.Next(policy.Retry, n, err, first, now, p.b.o.Rand)
+	if d.Rest > 0 {
+		t.lane.restUntil(now.Add(d.Rest))
+	}
+	o := journal.Outcome{State: journal.Parked, Attempt: n, At: began, Duration: took, Status: res.Status,
+		Reason: string(d.Reason), Detail: detailOf(err), Due: d.At}
+	if d.Dead() {
+		seq, derr := p.b.bury(p, t, o, res, string(d.End))
+		if derr != nil {
+			if p.hard.Err() != nil {
+				t.lane.release(t)
+				return
+			}
+			p.b.log.Error("dead letter cannot be written", "bus", p.name, "position", t.seq, "targetId", t.route.Target, "err", derr)
+			if n >= policy.Retry.MaxAttempts+deadTries { // what cannot be read will not be read, and would be kept for ever
+				p.rec.cancel(t, reasonEventGone)
+				return
+			}
+			o.Due = now.Add(deadRetry) // no dead letter, no end: it stays parked and is buried later
+		} else {
+			o.State, o.DeadSeq = journal.Dead, seq
+		}
+	}
+	p.rec.outcome(t, o)
+}
+
+// deadRetry is how long a delivery waits whose dead letter could not be written, and deadTries how often.
+const (
+	deadRetry = 30 * time.Second
+	deadTries = 20
+)

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/journal"
+)
+
+// load takes due deliveries from the views. Called with mu held, which it gives up meanwhile: what is parked then may
+// not be among those read, so its due time is kept.
+func (l *lane) load() {
+	l.loading, l.nextDue = true, time.Time{}
+	l.mu.Unlock()
+	found, next, err := l.readDue()
+	l.mu.Lock()
+	l.loading = false
+	if err != nil {
+		l.b.log.Error("parked deliveries cannot be read, trying again", "targetId", l.name, "err", err)
+		next = l.b.o.Now().Add(time.Second)
+	}
+	l.parkedUntil(next)
+	for _, t := range found {
+		if _, ok := l.busy[t.id()]; !ok && t.path.ctx.Err() == nil {
+			l.hold(t)
+			l.ready = append(l.ready, t)
+		}
+	}
+	l.start()
+}
+
+// parkedUntil notes that something is parked until due; zero = nothing is. Called with mu held.
+func (l *lane) parkedUntil(due time.Time) {
+	if !due.IsZero() && (l.nextDue.IsZero() || due.Before(l.nextDue)) {
+		l.nextDue = due
+	}
+}
+
+// readDue reads what is due and when the next after that is. Deliveries that are busy are passed over, before the views
+// are asked about them: their record there is about to change.
+func (l *lane) readDue() (found []*task, next time.Time, err error) {
+	now := l.b.o.Now()
+	take := func(k journal.DueKey) (journal.Verdict, error) {
+		if k.Due.After(now) {
+			next = k.Due
+			return journal.Stop, nil
+		}
+		if len(found) == dueBatch {
+			next = now
+			return journal.Stop, nil
+		}
+		p, perr := l.b.path(k.Bus)
+		if perr != nil || p.rec.hasEnded() {
+			return journal.Skip, nil // the bus is not open, or stands still; its deliveries wait
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if _, busy := l.busy[taskID{p, k.Seq, k.Rule}]; busy {
+			return journal.Skip, nil
+		}
+		return journal.Take, nil
+	}
+	err = l.b.o.Journal.DueFor(l.name, take, func(d journal.Due) error {
+		p, perr := l.b.path(d.Bus)
+		if perr != nil {
+			return nil
+		}
+		t := &task{path: p, lane: l, seq: d.Seq, check: d.Check, route: d.Route, attempts: d.Attempts, firstAt: d.First, redrive: d.Redrive, offered: now}
+		t.settled.Store(true)
+		found = append(found, t)
+		return nil
+	})
+	return found, next, err
+}
+
+// loadNextDue looks once, when the lane is made, for what is parked.
+func (l *lane) loadNextDue() {
+	at, err := l.b.o.Journal.NextDue(l.name)
+	if err != nil {
+		l.b.log.Error("parked deliveries cannot be read", "targetId", l.name, "err", err)
+		at = l.b.o.Now().Add(time.Second)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.parkedUntil(at)
+	l.start()
+}

@@ -1,0 +1,692 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/internal/journal"
+)
+
+// Kinds of jobs.
+const (
+	JobRedrive = "redrive"
+	JobDiscard = "discard"
+)
+
+// States of a job.
+const (
+	JobRunning   = "running"
+	JobPaused    = "paused"
+	JobDone      = "done"      // everything it selected was handled
+	JobCancelled = "cancelled" // what it had handled by then stays so
+)
+
+// Limits of jobs.
+const (
+	maxActiveJobs = 100
+	maxJobs       = 1000 // in the list
+	maxRate       = 10_000
+	defaultRate   = 100
+	maxWhy        = 256
+)
+
+// JobSpec is what is asked for.
+type JobSpec struct {
+	Kind   string // JobRedrive or JobDiscard
+	Filter DeadFilter
+	To     string       // redrive: another target; "" = the same
+	Rate   float64      // redrive: deliveries a second, up to 10 000; 0 = 100
+	Event  *event.Event // redrive: sent instead of the one dead letter that the filter names; same id and source
+	By     string       // who asks
+	Why    string       // for people, at most 256 bytes; a discard needs it
+}
+
+// Job is work over many dead letters. It goes on after a restart where it was.
+type Job struct {
+	ID      string     `json:"id"`
+	Kind    string     `json:"kind"`
+	State   string     `json:"state"`
+	Waiting string     `json:"waiting,omitempty"` // why it is running and gets no further at the moment
+	Filter  DeadFilter `json:"filter"`
+	To      string     `json:"to,omitempty"`
+	Rate    float64    `json:"rate,omitempty"`
+	Edited  bool       `json:"edited,omitempty"`
+	By      string     `json:"by,omitempty"`
+	Why     string     `json:"why,omitempty"`
+
+	Total   uint64 `json:"total"`             // how many it selected when it was made
+	Handled uint64 `json:"handled"`           // redriven or discarded so far
+	Skipped uint64 `json:"skipped,omitempty"` // left as they are
+	Skip    string `json:"skipReason,omitempty"`
+	// How those that were redriven stand.
+	Pending   uint64 `json:"pending"`
+	Delivered uint64 `json:"delivered"`
+	Dead      uint64 `json:"dead"`
+	Otherwise uint64 `json:"endedOtherwise"` // expired or cancelled
+
+	CreatedAt time.Time `json:"createdAt"`
+	ChangedAt time.Time `json:"changedAt"` // of the state
+}
+
+func jobID(kind string, n uint64) string { return kind + "-" + strconv.FormatUint(n, 10) }
+
+// jobRecord is a job as JOBS has it. A message of JOBS is a whole one; the last of a job counts.
+type jobRecord struct {
+	Job
+	N      uint64 `json:"n"`      // its number: the sequence of its first message, which itself says 0
+	Cursor uint64 `json:"cursor"` // everything up to here in DEAD was looked at
+	Last   uint64 `json:"last"`   // nothing behind is its business
+	Event  uint64 `json:"event,omitempty"`
+	// Buses are those of the dead letters it selected. The views may have to be rebuilt after a start, and know of no dead
+	// letters of a bus before it is open.
+	Buses []string `json:"buses"`
+}
+
+// job is a jobRecord with what runs it.
+type job struct {
+	jobRecord
+	want    chosen
+	seq     uint64        // of its last message
+	writing chan struct{} // held while its state is written
+	wake    chan struct{} // its state has changed
+	active  bool          // its goroutine exists
+}
+
+// Subjects in JOBS.
+const (
+	jobSubject   = "jobs.state"
+	eventSubject = "jobs.event"
+)
+
+// jobs is the list of jobs, kept in the stream JOBS, and runs them.
+type jobs struct {
+	b      *Bridge
+	stream *eventlog.Stream
+
+	mu  sync.Mutex // guards all, and of each job what writing does not
+	all map[uint64]*job
+}
+
+// openJobs reads the jobs that an earlier run left.
+func openJobs(ctx context.Context, b *Bridge) (*jobs, error) {
+	stream, err := b.o.Log.Stream(ctx, eventlog.StreamConfig{Name: "JOBS", Subjects: []string{"jobs.>"}})
+	if err != nil {
+		return nil, err
+	}
+	known, err := b.o.Journal.LastJob()
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.SkipTo(ctx, known); err != nil { // after damage: a number is not used again
+		return nil, err
+	}
+	m := &jobs{b: b, stream: stream, all: make(map[uint64]*job)}
+	var buf []eventlog.Raw
+	for from := stream.First(); from <= stream.Committed(); {
+		if buf, err = stream.Read(ctx, eventlog.ReadOptions{From: from, Max: 256}, buf[:0]); err != nil {
+			return nil, err
+		}
+		if len(buf) == 0 {
+			break
+		}
+		for _, raw := range buf {
+			from = raw.Seq + 1
+			if raw.Subject != jobSubject {
+				continue
+			}
+			if err := m.read(raw); err != nil {
+				return nil, fmt.Errorf("job at %d: %w", raw.Seq, err)
+			}
+		}
+	}
+	m.prune()
+	return m, nil
+}
+
+func (m *jobs) read(raw eventlog.Raw) error {
+	var r jobRecord
+	if err := json.Unmarshal(raw.Data, &r); err != nil {
+		return err
+	}
+	if r.N == 0 {
+		r.N = raw.Seq
+	}
+	r.ID = jobID(r.Kind, r.N)
+	return m.put(r, raw.Seq)
+}
+
+// put takes a job into the list. Called with mu held, or before anything runs.
+func (m *jobs) put(r jobRecord, seq uint64) error {
+	want, err := r.Filter.choose()
+	if err != nil {
+		return err
+	}
+	j := m.all[r.N]
+	if j == nil {
+		j = &job{writing: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
+		m.all[r.N] = j
+	}
+	j.jobRecord, j.want, j.seq = r, want, seq
+	return nil
+}
+
+// start goes on with the jobs that were running.
+func (m *jobs) start() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, j := range m.all {
+		m.run(j)
+	}
+}
+
+// run makes the goroutine of a job if it should have one. Called with mu held.
+func (m *jobs) run(j *job) {
+	m.b.mu.RLock() // Close waits for what was added before it
+	defer m.b.mu.RUnlock()
+	if j.State != JobRunning || j.active || m.b.closed {
+		return
+	}
+	j.active = true
+	m.b.wg.Add(1)
+	go func() {
+		defer m.b.wg.Done()
+		m.work(j)
+	}()
+}
+
+// prune forgets the oldest jobs that have ended if there are too many. Called with mu held, or before anything runs.
+func (m *jobs) prune() {
+	var ended []uint64
+	for n, j := range m.all {
+		if !j.open() {
+			ended = append(ended, n)
+		}
+	}
+	slices.Sort(ended)
+	for len(m.all) > maxJobs && len(ended) > 0 {
+		delete(m.all, ended[0])
+		ended = ended[1:]
+	}
+}
+
+func (j *job) open() bool { return j.State == JobRunning || j.State == JobPaused }
+
+// append writes a message to JOBS and blocks until it is committed.
+func (m *jobs) append(ctx context.Context, msg eventlog.Message) (uint64, error) {
+	done := make(chan eventlog.Result, 1)
+	if err := m.stream.Append(ctx, msg, func(r eventlog.Result) { done <- r }); err != nil {
+		return 0, unavailable(err)
+	}
+	select {
+	case r := <-done:
+		return r.Seq, unavailable(r.Err)
+	case <-ctx.Done():
+		return 0, unavailable(context.Cause(ctx))
+	}
+}
+
+func (m *jobs) write(ctx context.Context, r jobRecord) (uint64, error) {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return 0, err
+	}
+	return m.append(ctx, eventlog.Message{Subject: jobSubject, Data: data})
+}
+
+// keepEvent writes an edited event to JOBS and returns its place. Only what the original has as id and source may it have.
+func (m *jobs) keepEvent(ctx context.Context, rec *event.Record, original *event.Event) (uint64, error) {
+	switch {
+	case rec.Event.ID != original.ID:
+		return 0, fault.Invalidf("/event/id", "must be that of the stored event: it is the same delivery")
+	case rec.Event.Source != original.Source:
+		return 0, fault.Invalidf("/event/source", "must be that of the stored event: it is the same delivery")
+	}
+	return m.append(ctx, eventlog.Message{Subject: eventSubject, Header: event.AppendNATS(nil, rec), Data: rec.Event.Data})
+}
+
+// StartJob makes a job and starts it. It blocks until the job is committed: from then on it will be done, whatever
+// happens. Errors are *fault.Error.
+func (b *Bridge) StartJob(ctx context.Context, s JobSpec) (Job, error) {
+	if err := b.checkJob(&s); err != nil {
+		return Job{}, err
+	}
+	last := b.dead.Committed()
+	n, buses, err := b.countDead(ctx, s.Filter)
+	if err != nil {
+		return Job{}, err
+	}
+	m := b.jobs
+	if m.openJobs() >= maxActiveJobs {
+		return Job{}, &fault.Error{Kind: fault.RateLimited, Message: "there are too many jobs that have not ended", RetryAfter: time.Minute}
+	}
+	now := b.o.Now()
+	r := jobRecord{Last: last, Buses: slices.Sorted(maps.Keys(buses)), Job: Job{Kind: s.Kind, State: JobRunning, Filter: s.Filter, To: s.To, Rate: s.Rate,
+		By: s.By, Why: s.Why, Total: n.Total, CreatedAt: now, ChangedAt: now}}
+	if s.Event != nil {
+		dl, err := b.DeadLetter(ctx, s.Filter.Bus, s.Filter.IDs[0])
+		if err != nil {
+			return Job{}, err
+		}
+		if r.Event, err = m.keepEvent(ctx, &event.Record{Event: *s.Event, Received: dl.received}, dl.Event); err != nil {
+			return Job{}, err
+		}
+		r.Edited = true
+	}
+	seq, err := m.write(ctx, r)
+	if err != nil {
+		return Job{}, err
+	}
+	r.N, r.ID = seq, jobID(r.Kind, seq)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.put(r, seq); err != nil {
+		return Job{}, err
+	}
+	m.prune()
+	m.run(m.all[r.N])
+	b.log.Info("job started", "job", r.ID, "key", r.By, "count", r.Total, "bus", r.Filter.Bus, "reason", r.Why)
+	return r.Job, nil
+}
+
+// PlanJob says what StartJob would select, and refuses what it would refuse.
+func (b *Bridge) PlanJob(ctx context.Context, s JobSpec) (DeadCount, error) {
+	if err := b.checkJob(&s); err != nil {
+		return DeadCount{}, err
+	}
+	return b.CountDead(ctx, s.Filter)
+}
+
+func (b *Bridge) checkJob(s *JobSpec) error {
+	var bad []fault.Detail
+	if s.Kind != JobRedrive && s.Kind != JobDiscard {
+		return fmt.Errorf("job of kind %q", s.Kind)
+	}
+	if s.Kind == JobRedrive {
+		if s.Rate == 0 {
+			s.Rate = defaultRate
+		}
+		if !(s.Rate >= 0.01 && s.Rate <= maxRate) {
+			complain(&bad, "/rate", fmt.Sprintf("must be 0.01 to %d deliveries a second", maxRate))
+		}
+		if s.To != "" && b.lane(s.To) == nil {
+			complain(&bad, "/to", "there is no such target")
+		}
+		if s.Event != nil && len(s.Filter.IDs) != 1 {
+			complain(&bad, "/event", "is for one dead letter, named in /filter/ids")
+		}
+	}
+	if s.Kind == JobDiscard && strings.TrimSpace(s.Why) == "" {
+		complain(&bad, "/why", "is required: it says later why these were written off")
+	}
+	if len(s.Why) > maxWhy {
+		complain(&bad, "/why", fmt.Sprintf("must be at most %d bytes", maxWhy))
+	}
+	if !s.Filter.From.IsZero() && !s.Filter.To.IsZero() && s.Filter.To.Before(s.Filter.From) {
+		complain(&bad, "/filter/to", "must not be before from")
+	}
+	if _, err := s.Filter.choose(); err != nil {
+		var f *fault.Error
+		if !errors.As(err, &f) {
+			return err
+		}
+		for _, d := range f.Details {
+			complain(&bad, "/filter"+d.Pointer, d.Detail)
+		}
+	}
+	return fault.Collect(bad)
+}
+
+func (m *jobs) openJobs() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, j := range m.all {
+		if j.open() {
+			n++
+		}
+	}
+	return n
+}
+
+// Jobs lists the jobs of a bus ("" = all), newest first. Those that ended are kept for 31 days.
+func (b *Bridge) Jobs(bus string) ([]Job, error) {
+	m := b.jobs
+	m.mu.Lock()
+	var found []jobRecord
+	for _, j := range m.all {
+		if bus == "" || j.Filter.Bus == bus {
+			found = append(found, j.jobRecord)
+		}
+	}
+	m.mu.Unlock()
+	slices.SortFunc(found, func(x, y jobRecord) int { return cmp.Compare(y.N, x.N) })
+	out := make([]Job, 0, len(found))
+	for _, r := range found {
+		j, err := m.progress(r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, j)
+	}
+	return out, nil
+}
+
+// Job returns one job; bus, if it is not empty, is the one it must be about. The error is NotFound if there is none.
+func (b *Bridge) Job(bus, id string) (Job, error) {
+	m := b.jobs
+	m.mu.Lock()
+	j, err := m.find(bus, id)
+	if err != nil {
+		m.mu.Unlock()
+		return Job{}, err
+	}
+	r := j.jobRecord
+	m.mu.Unlock()
+	return m.progress(r)
+}
+
+// find is called with mu held.
+func (m *jobs) find(bus, id string) (*job, error) {
+	for _, j := range m.all {
+		if j.ID == id && (bus == "" || j.Filter.Bus == bus) {
+			return j, nil
+		}
+	}
+	return nil, fault.New(fault.NotFound, "no job with this id")
+}
+
+// progress adds what the views have counted.
+func (m *jobs) progress(r jobRecord) (Job, error) {
+	c, err := m.b.o.Journal.JobCounts(r.N)
+	if err != nil {
+		return Job{}, err
+	}
+	j := r.Job
+	j.Handled = c.Handled
+	if j.Kind == JobRedrive {
+		j.Delivered, j.Dead, j.Otherwise = c.Delivered, c.Counts.Dead, c.Expired+c.Cancelled
+		j.Pending = c.Handled - min(c.Handled, c.Delivered+c.Counts.Dead+c.Expired+c.Cancelled)
+	}
+	return j, nil
+}
+
+// SetJob pauses (JobPaused), resumes (JobRunning) or cancels (JobCancelled) a job, and blocks until that is committed. A job
+// that is in the state already is left alone; one that has ended is a Conflict.
+func (b *Bridge) SetJob(ctx context.Context, bus, id, state, by string) (Job, error) {
+	m := b.jobs
+	m.mu.Lock()
+	j, err := m.find(bus, id)
+	m.mu.Unlock()
+	if err != nil {
+		return Job{}, err
+	}
+	if err := m.change(ctx, j, func(r *jobRecord) error {
+		if r.State != state && r.State != JobRunning && r.State != JobPaused {
+			return fault.New(fault.Conflict, "the job is %s", r.State)
+		}
+		r.State = state
+		return nil
+	}); err != nil {
+		return Job{}, err
+	}
+	b.log.Info("job changed", "job", id, "key", by, "state", state)
+	return b.Job(bus, id)
+}
+
+// change writes a job with what fn makes of it, and then puts it in force.
+func (m *jobs) change(ctx context.Context, j *job, fn func(*jobRecord) error) error {
+	select {
+	case j.writing <- struct{}{}:
+	case <-ctx.Done():
+		return unavailable(context.Cause(ctx))
+	}
+	defer func() { <-j.writing }()
+	m.mu.Lock()
+	next := j.jobRecord
+	m.mu.Unlock()
+	old := next.State
+	if err := fn(&next); err != nil {
+		return err
+	}
+	if old != next.State {
+		next.ChangedAt, next.Waiting = m.b.o.Now(), ""
+	}
+	seq, err := m.write(ctx, next)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	// What its goroutine has done meanwhile stands.
+	j.State, j.ChangedAt, j.seq = next.State, next.ChangedAt, seq
+	if old != next.State {
+		j.Waiting = ""
+	}
+	m.run(j)
+	select {
+	case j.wake <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// needed returns the lowest sequence of JOBS that a job which has not ended needs.
+func (m *jobs) needed() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	lowest := ^uint64(0)
+	for _, j := range m.all {
+		if j.open() {
+			lowest = min(lowest, j.seq)
+			if j.Event > 0 {
+				lowest = min(lowest, j.Event)
+			}
+		}
+	}
+	return lowest
+}
+
+// forget drops the jobs whose last message is gone.
+func (m *jobs) forget(first uint64) error {
+	m.mu.Lock()
+	lowest := ^uint64(0)
+	for n, j := range m.all {
+		if j.seq < first {
+			delete(m.all, n)
+		} else {
+			lowest = min(lowest, n)
+		}
+	}
+	m.mu.Unlock()
+	return m.b.o.Journal.ForgetJobs(min(lowest, first))
+}
+
+const (
+	// stepTime is how much of its work a job hands over at a time, and stepMost how many dead letters at most.
+	stepTime = 250 * time.Millisecond
+	stepMost = 500
+	// checkpointEvery is how often a job writes down how far it is. What it does twice after a crash has no effect.
+	checkpointEvery = 5 * time.Second
+	// jobRetry is how long a job waits for what it cannot do at the moment.
+	jobRetry = 250 * time.Millisecond
+)
+
+// work is a job's goroutine. It ends when the job has, or is paused.
+func (m *jobs) work(j *job) {
+	ctx := m.b.ctx
+	saved := m.b.o.Now()
+	for {
+		r, ok := m.next(j)
+		if !ok || ctx.Err() != nil {
+			return
+		}
+		began := m.b.o.Now()
+		done, handed, err := m.step(ctx, j, r)
+		pace := time.Duration(0)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			m.note(j, func(r *jobRecord) { r.Waiting = waitingFor(err) })
+			pace = jobRetry
+		case done:
+			err = m.change(ctx, j, func(r *jobRecord) error {
+				if r.State == JobRunning {
+					r.State = JobDone
+				}
+				return nil
+			})
+			if err == nil {
+				m.b.log.Info("job done", "job", r.ID)
+				continue
+			}
+			pace = jobRetry
+		default:
+			if r.Kind == JobRedrive {
+				pace = time.Duration(float64(handed)/r.Rate*float64(time.Second)) - m.b.o.Now().Sub(began)
+			}
+			if now := m.b.o.Now(); now.Sub(saved) >= checkpointEvery {
+				if err := m.change(ctx, j, func(*jobRecord) error { return nil }); err != nil {
+					m.b.log.Warn("job's progress cannot be written", "job", r.ID, "err", err)
+				}
+				saved = now
+			}
+		}
+		if !m.rest(ctx, j, pace) {
+			return
+		}
+	}
+}
+
+// waitingFor is what a person reads about a job that cannot go on.
+func waitingFor(err error) string {
+	var f *fault.Error
+	if errors.As(err, &f) {
+		return f.Message
+	}
+	return "an internal error, see the server's log"
+}
+
+// next returns the job as it is; false ends its goroutine.
+func (m *jobs) next(j *job) (jobRecord, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if j.State != JobRunning {
+		j.active = false
+		return jobRecord{}, false
+	}
+	return j.jobRecord, true
+}
+
+func (m *jobs) note(j *job, fn func(*jobRecord)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	fn(&j.jobRecord)
+}
+
+// rest waits, or until the job is not to run any more. It returns false if the bridge is stopping.
+func (m *jobs) rest(ctx context.Context, j *job, d time.Duration) bool {
+	t := time.NewTimer(max(d, 0))
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			return true
+		case <-j.wake:
+			if !m.isRunning(j) {
+				return true
+			}
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (m *jobs) isRunning(j *job) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return j.State == JobRunning
+}
+
+// step hands over the next dead letters of a job. done says that there are no more.
+func (m *jobs) step(ctx context.Context, j *job, r jobRecord) (done bool, handed int, err error) {
+	for _, bus := range r.Buses {
+		if _, err := m.b.path(bus); err != nil {
+			return false, 0, fault.New(fault.Unavailable, "bus %s is not open", bus)
+		}
+	}
+	most := stepMost
+	if r.Kind == JobRedrive {
+		most = max(1, min(stepMost, int(r.Rate*stepTime.Seconds())))
+	}
+	var refs []journal.DeadRef
+	after, last := j.want.span(r.Cursor, r.Last)
+	if err := m.b.o.Journal.EachDead(after, last, func(d journal.DeadRef) (bool, error) {
+		if !j.want.has(&d) {
+			return true, ctx.Err()
+		}
+		if len(refs) > 0 && refs[0].Bus != d.Bus {
+			return false, nil // one bus at a time
+		}
+		refs = append(refs, d)
+		return len(refs) < most, ctx.Err()
+	}); err != nil {
+		return false, 0, err
+	}
+	if len(refs) == 0 {
+		return true, 0, nil
+	}
+	p, err := m.b.path(refs[0].Bus)
+	if err != nil {
+		return false, 0, fault.New(fault.Unavailable, "bus %s is not open", refs[0].Bus)
+	}
+	if err := p.lockEnded(ctx); err != nil {
+		return false, 0, err
+	}
+	defer p.unlockEnded()
+	var why []error
+	if r.Kind == JobDiscard {
+		why, err = p.discard(ctx, refs, r.N, r.By, r.Why)
+	} else {
+		why, err = p.reopen(ctx, m.reopenings(r, refs))
+	}
+	if err != nil {
+		return false, 0, err
+	}
+	m.note(j, func(r *jobRecord) {
+		r.Cursor, r.Waiting = refs[len(refs)-1].Seq, ""
+		for _, w := range why {
+			if w != nil {
+				r.Skipped++
+				r.Skip = waitingFor(w)
+			}
+		}
+	})
+	return false, len(refs), nil
+}
+
+// reopenings spreads dead letters over the time that the rate of their job gives them.
+func (m *jobs) reopenings(r jobRecord, refs []journal.DeadRef) []reopening {
+	now := m.b.o.Now()
+	out := make([]reopening, len(refs))
+	for i, d := range refs {
+		out[i] = reopening{seq: d.Outcome.Seq, check: d.Check, hour: d.Hour, rule: d.Route.Rule, from: d.Route.Target, to: r.To,
+			was: journal.Dead, dead: d.Seq, edited: r.Event, job: r.N, by: r.By,
+			due: now.Add(time.Duration(float64(i) / r.Rate * float64(time.Second)))}
+	}
+	return out
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/internal/journal"
+)
+
+// RedriveExtension is the extension attribute that marks an event which is delivered because somebody asked for it. Its
+// value is the id of the job, or RedriveByHand.
+const (
+	RedriveExtension = "rialtoredrive"
+	RedriveByHand    = "manual"
+)
+
+// RedriveRequest names one delivery that has ended, however it did, and is to be owed again.
+type RedriveRequest struct {
+	Bus        string
+	ID, Source string       // of the event; Source may be empty, as for Event
+	Rule       string       // may be empty if only one delivery of the event is to Target
+	Target     string       // may be empty if the event has one delivery
+	To         string       // another target; "" = the same
+	Delivered  bool         // also if it was delivered
+	Event      *event.Event // sent instead; nil = as stored. Its id and source are those of the stored event
+	By         string       // who asks
+}
+
+// Redrive makes a delivery owed again that has ended: delivered (if the request says so), dead, expired, cancelled or
+// discarded. It is rendered by its rule as the rule is now, has a fresh set of attempts, and keeps its delivery id; another
+// target has an id of its own. Redrive blocks until that is committed, and returns the id of the delivery.
+//
+// Errors are *fault.Error: NotFound (no such bus, event or delivery), Invalid, and Conflict when it has not ended, or when
+// its rule or the target is gone.
+func (b *Bridge) Redrive(ctx context.Context, q RedriveRequest) (string, error) {
+	p, err := b.path(q.Bus)
+	if err != nil {
+		return "", err
+	}
+	if err := p.lockEnded(ctx); err != nil {
+		return "", err
+	}
+	defer p.unlockEnded()
+	found, err := b.Event(ctx, q.Bus, q.ID, q.Source)
+	if err != nil {
+		return "", err
+	}
+	if found.Journey.State == "pending" {
+		return "", fault.New(fault.Conflict, "the event is not routed yet")
+	}
+	d, err := chooseDelivery(found.Journey.Deliveries, q.Rule, q.Target)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case !d.State.Terminal():
+		return "", fault.New(fault.Conflict, "the delivery is %s: it has not ended", d.State)
+	case d.State == journal.Delivered && !q.Delivered && (q.To == "" || q.To == d.Target):
+		return "", fault.New(fault.Conflict, "the delivery was made; ask for it explicitly to make it again")
+	}
+	r := reopening{seq: found.Position.Seq, check: journal.CheckOf(found.Event.Key()), hour: journal.HourOf(found.Received),
+		rule: d.Rule, from: d.Target, to: q.To, was: d.State, by: q.By, due: b.o.Now()}
+	if d.State == journal.Dead {
+		pos, err := event.ParsePosition(d.DeadLetter)
+		if err != nil {
+			return "", err
+		}
+		_, there, err := b.o.Journal.DeadLetter(pos.Seq)
+		if err != nil {
+			return "", err
+		}
+		if there {
+			r.dead = pos.Seq
+		}
+	}
+	if q.Event != nil {
+		if r.edited, err = b.jobs.keepEvent(ctx, &event.Record{Event: *q.Event, Received: found.Received}, found.Event); err != nil {
+			return "", err
+		}
+	}
+	why, err := p.reopen(ctx, []reopening{r})
+	if err != nil {
+		return "", err
+	}
+	if why[0] != nil {
+		return "", why[0]
+	}
+	b.log.Info("delivery redriven", "bus", q.Bus, "eventId", q.ID, "ruleId", d.Rule, "targetId", r.target(), "key", q.By)
+	return deliveryID(q.Bus, found.Event, journal.Route{Rule: d.Rule, Target: r.target()}), nil
+}
+
+// chooseDelivery finds the delivery that a request names.
+func chooseDelivery(all []JourneyDelivery, rule, target string) (*JourneyDelivery, error) {
+	var found *JourneyDelivery
+	for i, d := range all {
+		if rule != "" && d.Rule != rule || target != "" && d.Target != target {
+			continue
+		}
+		if found != nil {
+			return nil, fault.Invalidf("/rule", "the event has several deliveries: name the rule and the target")
+		}
+		found = &all[i]
+	}
+	if found == nil {
+		return nil, fault.New(fault.NotFound, "the event has no such delivery")
+	}
+	return found, nil
+}
+
+// reopening is one delivery that has ended and is to be owed again.
+type reopening struct {
+	seq          uint64
+	check        journal.Check
+	hour         uint32
+	rule         string
+	from, to     string // targets; to "" = from
+	was          journal.State
+	dead, edited uint64
+	job          uint64
+	by           string
+	due          time.Time
+}
+
+func (r *reopening) target() string {
+	if r.to != "" {
+		return r.to
+	}
+	return r.from
+}
+
+// lockEnded makes its caller the only one who changes deliveries of the path that have ended: what is looked up then is
+// still so when the record is written.
+func (p *path) lockEnded(ctx context.Context) error {
+	select {
+	case p.ended <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (p *path) unlockEnded() { <-p.ended }
+
+// reopen makes deliveries owed again and blocks until that is committed and in the views. why has, for each of them, why it
+// was not done, or nil. After an error it is not known which were done; those that were are not dead letters any more. The
+// caller has lockEnded.
+func (p *path) reopen(ctx context.Context, list []reopening) (why []error, err error) {
+	rs := p.rules.Load()
+	if rs == nil {
+		return nil, fault.New(fault.Unavailable, "the rules of bus %s are not loaded yet", p.name)
+	}
+	why = make([]error, len(list))
+	owed := make(map[string]bool)
+	docs := make(map[string]bool)
+	var records []journal.Redrive
+	for i, r := range list {
+		to := r.target()
+		rule := rs.byName[r.rule]
+		if rule == nil {
+			why[i] = fault.New(fault.Conflict, "the rule %s is gone", r.rule)
+			continue
+		}
+		if p.b.lane(to) == nil {
+			why[i] = fault.New(fault.Conflict, "the target %s is gone", to)
+			continue
+		}
+		key := fmt.Sprintf("%d %s %s", r.seq, r.rule, to)
+		if why[i], err = p.mayReopen(&r); err != nil {
+			return nil, err
+		}
+		if why[i] == nil && owed[key] {
+			why[i] = errOwed
+		}
+		if why[i] != nil {
+			continue
+		}
+		owed[key], docs[r.rule] = true, true
+		x := journal.Redrive{Seq: r.seq, Route: journal.Route{Rule: r.rule, Revision: rule.Revision, Target: to}, Check: r.check,
+			Hour: r.hour, Was: r.was, Dead: r.dead, Edited: r.edited, Job: r.job, At: p.b.o.Now(), Due: r.due, By: r.by}
+		if to != r.from {
+			x.From = r.from
+		}
+		records = append(records, x)
+	}
+	if len(records) == 0 {
+		return why, nil
+	}
+	// The rules go along in the same message, so that JOURNEY has them for as long as it has the redrives.
+	if !p.rec.add(func(e *journal.Encoder) {
+		for name := range docs {
+			e.RuleDoc(journal.RuleDoc{Name: name, Revision: rs.byName[name].Revision, Raw: rs.byName[name].Raw})
+		}
+		for _, x := range records {
+			e.Redrive(x)
+		}
+	}, nil) {
+		return nil, unavailable(errEnded)
+	}
+	if err := p.rec.sync(ctx); err != nil {
+		return nil, err
+	}
+	p.wakeLanes(records)
+	return why, nil
+}
+
+var errOwed = fault.New(fault.Conflict, "the target is owed this event already")
+
+// mayReopen says why a delivery cannot be owed again; nil if it can.
+func (p *path) mayReopen(r *reopening) (why, err error) {
+	j := p.b.o.Journal
+	if r.dead != 0 {
+		if _, ok, err := j.DeadLetter(r.dead); err != nil || !ok {
+			return fault.New(fault.Conflict, "it is no dead letter any more"), err
+		}
+	}
+	if _, ok, err := j.FindPending(p.name, r.seq, r.rule, r.target()); err != nil || ok {
+		return errOwed, err
+	}
+	return nil, nil
+}
+
+// wakeLanes tells the lanes what is due. A target that was deleted meanwhile gets nothing any more.
+func (p *path) wakeLanes(records []journal.Redrive) {
+	seen := make(map[string]bool)
+	for _, x := range records {
+		name := x.Route.Target
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		if l := p.b.lane(name); l != nil {
+			l.loadNextDue()
+		}
+		if p.b.lane(name) == nil {
+			p.cancelParked(func(r journal.Route) bool { return r.Target == name }, reasonTargetDeleted)
+		}
+	}
+}
+
+// discard writes dead letters off and blocks until that is committed and in the views. why is as for reopen, and the caller
+// has lockEnded.
+func (p *path) discard(ctx context.Context, list []journal.DeadRef, job uint64, by, reason string) (why []error, err error) {
+	why = make([]error, len(list))
+	var records []journal.Discard
+	for i, d := range list {
+		if _, ok, err := p.b.o.Journal.DeadLetter(d.Seq); err != nil {
+			return nil, err
+		} else if !ok {
+			why[i] = fault.New(fault.Conflict, "it is no dead letter any more")
+			continue
+		}
+		records = append(records, journal.Discard{Seq: d.Outcome.Seq, Route: d.Route, Hour: d.Hour, Dead: d.Seq, Job: job,
+			At: p.b.o.Now(), By: by, Why: reason})
+	}
+	if len(records) == 0 {
+		return why, nil
+	}
+	if !p.rec.add(func(e *journal.Encoder) {
+		for _, x := range records {
+			e.Discard(x)
+		}
+	}, nil) {
+		return nil, unavailable(errEnded)
+	}
+	return why, p.rec.sync(ctx)
+}
+
+// eventOf returns the event of a delivery: the edited one, that of the bus, or the copy in its former dead letter. The
+// error satisfies isGone if there is none any more.
+func (p *path) eventOf(t *task) (*event.Record, error) {
+	r := t.redrive
+	if r != nil && r.Edited != 0 {
+		return recordAt(p.hard, p.b.jobs.stream, r.Edited)
+	}
+	entry, err := p.log.Get(p.hard, t.seq)
+	if err == nil && journal.CheckOf(entry.Record.Event.Key()) != t.check {
+		err = eventlog.ErrGone
+	}
+	if isGone(err) && r != nil && r.Dead != 0 {
+		return recordAt(p.hard, p.b.dead, r.Dead)
+	}
+	return entry.Record, err
+}
+
+func recordAt(ctx context.Context, s *eventlog.Stream, seq uint64) (*event.Record, error) {
+	raw, err := s.Get(ctx, seq)
+	if err != nil {
+		return nil, err
+	}
+	return event.FromNATS(raw.Header, raw.Data)
+}
+
+// via is the target whose transform a delivery is rendered with: that which its rule names.
+func (t *task) via() string {
+	if t.redrive != nil && t.redrive.Via != "" {
+		return t.redrive.Via
+	}
+	return t.route.Target
+}
+
+// marked returns the event with the mark of a redrive, if the delivery was redriven.
+func (t *task) marked(ev *event.Event) *event.Event {
+	if t.redrive == nil {
+		return ev
+	}
+	out := *ev
+	out.Extensions = slices.DeleteFunc(slices.Clone(ev.Extensions), func(a event.Attribute) bool { return a.Name == RedriveExtension })
+	i, _ := slices.BinarySearchFunc(out.Extensions, RedriveExtension, func(a event.Attribute, name string) int { return strings.Compare(a.Name, name) })
+	out.Extensions = slices.Insert(out.Extensions, i, event.Attribute{Name: RedriveExtension, Value: redriveName(t.redrive.Job)})
+	return &out
+}
+
+func redriveName(job uint64) string {
+	if job == 0 {
+		return RedriveByHand
+	}
+	return jobID(JobRedrive, job)
+}

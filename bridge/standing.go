@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+)
+
+// standing is what a restart must not forget of a target: that it is disabled, or since when it has done nothing but
+// fail. The zero value says that it is in good standing. It holds for one revision of the target's definition.
+type standing struct {
+	Revision     uint64    `json:"revision,omitempty"`
+	FailingSince time.Time `json:"failingSince,omitzero"` // first failure after the last success
+	First        string    `json:"first,omitempty"`       // position of the event it was a failure of
+	Again        time.Time `json:"again,omitzero"`        // first failure of another event after it
+	DisabledAt   time.Time `json:"disabledAt,omitzero"`
+	Reason       string    `json:"reason,omitempty"` // a targets.Reason
+	Status       int       `json:"status,omitempty"`
+}
+
+func (s standing) disabled() bool { return !s.DisabledAt.IsZero() }
+
+const (
+	// A target is disabled that has done nothing but fail for disableAfter, if more than one event says so, and others
+	// than the first have for disableSpread: not for one event that nobody could deliver, nor at once when the next one
+	// fails after a long silence.
+	disableAfter  = 5 * 24 * time.Hour
+	disableSpread = 12 * time.Hour
+	// failingNoted is how old a failure is that is written down: a target that fails now and then costs nothing.
+	failingNoted = time.Hour
+)
+
+// note brings in what an attempt found.
+func (s *standing) note(f finding, revision uint64, now time.Time) {
+	now = now.UTC().Round(0) // as it is read again
+	switch {
+	case s.disabled():
+	case f.delivered:
+		*s = standing{}
+	case f.disable:
+		*s = standing{Revision: revision, FailingSince: s.FailingSince, DisabledAt: now, Reason: f.reason, Status: f.status}
+	case f.verdict != failing:
+	case s.FailingSince.IsZero():
+		*s = standing{Revision: revision, FailingSince: now, First: f.event}
+	case s.Again.IsZero():
+		if f.event != s.First {
+			s.Again = now
+		}
+	case now.Sub(s.FailingSince) >= disableAfter && now.Sub(s.Again) >= disableSpread:
+		s.DisabledAt, s.Reason, s.Status = now, f.reason, f.status
+	}
+}
+
+// notable is s as it is written down.
+func (s standing) notable(now time.Time) standing {
+	if !s.disabled() && now.Sub(s.FailingSince) < failingNoted {
+		return standing{}
+	}
+	return s
+}
+
+// standings keeps them in the stream LANES, which is small: one message says how a target stands from then on, and what
+// is said of good standing is only there to end what was said before.
+type standings struct {
+	stream  *eventlog.Stream
+	writing chan struct{} // held by who appends: one at a time, so that the last message is the newest
+
+	mu      sync.Mutex // guards current
+	current map[string]standing
+}
+
+type standingMessage struct {
+	Target string `json:"target"`
+	standing
+}
+
+// openStandings reads what is known of targets. It blocks until the stream is open and read.
+func openStandings(ctx context.Context, log *eventlog.Log) (*standings, error) {
+	stream, err := log.Stream(ctx, eventlog.StreamConfig{Name: "LANES", Subjects: []string{"lanes"}})
+	if err != nil {
+		return nil, err
+	}
+	s := &standings{stream: stream, writing: make(chan struct{}, 1), current: make(map[string]standing)}
+	var buf []eventlog.Raw
+	for from := stream.First(); from <= stream.Committed(); {
+		buf, err = stream.Read(ctx, eventlog.ReadOptions{From: from, Max: 256}, buf[:0])
+		if err != nil || len(buf) == 0 {
+			return s, err
+		}
+		for _, raw := range buf {
+			from = raw.Seq + 1
+			if raw.Gap() {
+				continue
+			}
+			var m standingMessage
+			if err := json.Unmarshal(raw.Data, &m); err != nil {
+				return nil, fmt.Errorf("message %d of LANES: %w", raw.Seq, err)
+			}
+			s.set(m.Target, m.standing)
+		}
+	}
+	return s, nil
+}
+
+func (s *standings) set(target string, st standing) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st == (standing{}) {
+		delete(s.current, target)
+		return
+	}
+	s.current[target] = st
+}
+
+func (s *standings) of(target string) standing {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current[target]
+}
+
+func (s *standings) all() map[string]standing {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.current)
+}
+
+// save writes down what now returns, unless that was written last. It blocks until it is committed.
+func (s *standings) save(ctx context.Context, target string, now func() standing) error {
+	select {
+	case s.writing <- struct{}{}:
+		defer func() { <-s.writing }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	st := now()
+	if st == s.of(target) {
+		return nil
+	}
+	if err := s.append(ctx, target, st); err != nil {
+		return err
+	}
+	s.set(target, st)
+	return nil
+}
+
+// append is called with writing held.
+func (s *standings) append(ctx context.Context, target string, st standing) error {
+	data, err := json.Marshal(standingMessage{target, st})
+	if err != nil {
+		return err
+	}
+	done := make(chan eventlog.Result, 1)
+	if err := s.stream.Append(ctx, eventlog.Message{Subject: "lanes", Data: data}, func(r eventlog.Result) { done <- r }); err != nil {
+		return err
+	}
+	select {
+	case r := <-done:
+		return r.Err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// standingsSlack is how many messages LANES may hold that say nothing any more.
+const standingsSlack = 10_000
+
+// compact writes again what still holds, when LANES has become long, and removes what was before.
+func (s *standings) compact(ctx context.Context, now time.Time) error {
+	current := s.all()
+	if s.stream.Info().Msgs < uint64(2*len(current)+standingsSlack) {
+		return nil
+	}
+	select {
+	case s.writing <- struct{}{}:
+		defer func() { <-s.writing }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	from := s.stream.Committed() + 1
+	current = s.all()
+	for _, target := range slices.Sorted(maps.Keys(current)) {
+		if err := s.append(ctx, target, current[target]); err != nil {
+			return err
+		}
+	}
+	_, err := s.stream.Trim(ctx, eventlog.TrimPolicy{MaxAge: time.Nanosecond, Protect: from, Now: now})
+	return err
+}
+
+// standingChanged tells the owner that a target was disabled or enabled, if it was, and writes down how it stands. It
+// blocks until that is done. The event comes first: after a crash in between it comes again.
+func (l *lane) standingChanged(announce string, s standing) {
+	b := l.b
+	if announce != "" && !b.announce(announce, l.name, s) {
+		return
+	}
+	err := b.standings.save(b.hard, l.name, func() standing {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.removed {
+			return standing{}
+		}
+		return l.gate.stands(b.o.Now())
+	})
+	if err == nil || b.hard.Err() != nil {
+		return
+	}
+	b.log.Error("how a target stands is not written down", "targetId", l.name, "err", err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gate.noted = &standing{Reason: "unknown"} // the next attempt tries again
+}
+
+// Types of the events about targets, on bus default.
+const (
+	targetDisabled = "io.rialto.target.disabled"
+	targetEnabled  = "io.rialto.target.enabled"
+)
+
+// announceTries is how often an event about a target is tried, a second apart: at a start, bus default opens after the
+// targets.
+const announceTries = 30
+
+// announce publishes an event about a target. It blocks until that is done, or has failed for long. It returns false if
+// the bridge is stopping.
+func (b *Bridge) announce(typ, target string, s standing) bool {
+	data, err := json.Marshal(standingMessage{target, s})
+	for try := 0; err == nil; try++ {
+		_, err = b.Ingest(b.hard, "default", []*event.Record{{Event: event.Event{Source: "rialto/targets", Type: typ, Subject: target,
+			DataContentType: "application/json", Data: data}}})
+		switch {
+		case err == nil:
+			return true
+		case try == announceTries:
+		case pause(b.ctx, time.Second):
+			err = nil // again
+		default:
+			return false
+		}
+	}
+	b.log.Error("event about a target was not published", "targetId", target, "eventType", typ, "err", err)
+	return true
+}

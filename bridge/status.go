@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/internal/journal"
+)
+
+// Words for where a target stands.
+const (
+	TargetActive   = "active"
+	TargetPaused   = "paused"   // by its owner
+	TargetOpen     = "open"     // its breaker is open: it is left alone because it fails
+	TargetDisabled = "disabled" // it said that it is gone, or has failed for days; a changed definition enables it
+	TargetLimited  = "limited"  // what there is waits for its rate, or for the rest it asked for
+)
+
+// TargetStates returns all of them.
+func TargetStates() []string {
+	return []string{TargetActive, TargetPaused, TargetOpen, TargetDisabled, TargetLimited}
+}
+
+// TargetStatus is where a target stands and what it is owed.
+type TargetStatus struct {
+	State      string     `json:"state"`           // one of TargetStates
+	Since      *time.Time `json:"since,omitempty"` // when that began, if it is known
+	Reason     string     `json:"reason,omitempty"`
+	Live       int        `json:"live"`                 // deliveries waiting in memory or under way
+	Parked     int        `json:"parked"`               // deliveries waiting on disk, over all buses
+	ParkedMore bool       `json:"parkedMore,omitempty"` // there are more: they were not counted to the end
+	NextDue    *time.Time `json:"nextDue,omitempty"`    // when the next of them is tried; absent while none will be
+}
+
+// TargetStatus returns where a target stands; it counts up to count parked deliveries, of which it reads a million or so in
+// a second. The error is NotFound if there is no such target.
+func (b *Bridge) TargetStatus(name string, count int) (TargetStatus, error) {
+	l := b.lane(name)
+	if l == nil {
+		return TargetStatus{}, fault.New(fault.NotFound, "no target %q", name)
+	}
+	var s TargetStatus
+	var due time.Time
+	err := b.o.Journal.DueFor(name, func(k journal.DueKey) (journal.Verdict, error) {
+		if s.Parked == count {
+			s.ParkedMore = true
+			return journal.Stop, nil
+		}
+		if s.Parked++; due.IsZero() {
+			due = k.Due
+		}
+		return journal.Skip, nil
+	}, nil)
+	if err != nil {
+		return s, err
+	}
+	now := b.o.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var since time.Time
+	if s.State, since, s.Reason = l.state(); !since.IsZero() {
+		s.Since = &since
+	}
+	s.Live = max(len(l.busy)-len(l.ready), 0)
+	if due.IsZero() || l.target == nil || l.gate.halted() {
+		return s, nil
+	}
+	if at := l.gate.opens(now); at.After(due) {
+		due = at
+	}
+	s.NextDue = &due
+	return s, nil
+}
+
+// state is the gate's. Called with mu held.
+func (l *lane) state() (state string, since time.Time, reason string) {
+	if l.target == nil {
+		return TargetPaused, time.Time{}, "its definition cannot be used"
+	}
+	return l.gate.state(l.b.o.Now(), len(l.live) > l.head || len(l.ready) > 0)
+}

@@ -38,7 +38,7 @@ check: fmt vet lint layers ## format, vet, staticcheck, layers, unit tests: quic
 	go test -skip '$(GATES)' ./...
 
 .PHONY: test
-test: deps fmt vet lint build race gates fuzz-short ## everything that CI runs
+test: deps fmt vet lint build race gates fuzz-short fuzz-agree ## everything that CI runs
 
 .PHONY: deps
 deps: ## install what the tests talk to (Debian packages, as root or through sudo)
@@ -77,6 +77,11 @@ fuzz: ## every fuzz target for FUZZTIME each (default 20s; 1000x counts inputs i
 .PHONY: fuzz-short
 fuzz-short:
 	@.ci/fuzz 2000x
+
+# About a minute: the index against the direct evaluator, many pairs an input.
+.PHONY: fuzz-agree
+fuzz-agree:
+	go test -run '^$$' -fuzz '^FuzzIndex$$' -fuzztime 20000x -fuzzminimizetime 100x ./rules
 
 .PHONY: bench
 bench: build ## print the performance table of docs/performance.md (BENCH=regexp, BENCHTIME=1s)

@@ -149,8 +149,8 @@ func TestWriteErrorOfTheServer(t *testing.T) {
 		}
 	})
 	blind := func(string) (int64, int64, error) { return 1 << 40, 1 << 40, nil }
-	o := eventlog.Options{Dir: filepath.Join(dir, "data")}.WithStatfs(blind).WithAckTimeout(200 * time.Millisecond)
-	l := open(t, o)
+	o := eventlog.Options{Dir: filepath.Join(dir, "data")}.WithStatfs(blind)
+	l := open(t, o.WithAckTimeout(2*time.Second)) // a full disk is noticed by it; a busy machine is not to be
 	b := openBus(t, l, "default")
 	acked := uint64(0)
 	for n := 0; ; n++ {

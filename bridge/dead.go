@@ -59,8 +59,8 @@ func (b *Bridge) bury(p *path, t *task, o journal.Outcome, res targets.Result, e
 		first = o.At
 	}
 	story := deadStory{Bus: p.name, Seq: t.seq, Rule: t.route.Rule, Revision: t.route.Revision,
-		Target: t.route.Target, Reason: o.Reason, End: end, Detail: cutText(o.Detail, maxResponse), Status: o.Status,
-		Response: cutText(res.Head, maxResponse), Attempts: o.Attempt, First: first, Last: o.At}
+		Target: t.route.Target, Reason: o.Reason, End: end, Detail: journal.Cut(o.Detail, maxResponse), Status: o.Status,
+		Response: journal.Cut(res.Head, maxResponse), Attempts: o.Attempt, First: first, Last: o.At}
 	if t.redrive != nil {
 		story.Redrive = redriveName(t.redrive.Job)
 	}

@@ -523,17 +523,6 @@ func within(t, from, to time.Time) bool {
 	return (from.IsZero() || !t.Before(from)) && (to.IsZero() || t.Before(to))
 }
 
-// cutText shortens s to at most n bytes without splitting a character.
-func cutText(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && s[n]&0xC0 == 0x80 {
-		n--
-	}
-	return s[:n]
-}
-
 // FollowOptions say what to follow.
 type FollowOptions struct {
 	Bus  string

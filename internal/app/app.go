@@ -111,9 +111,6 @@ func (a *App) MQTTAddr() string {
 // AdminKey returns the bearer key of the first start, as it stands in <data>/admin.key.
 func (a *App) AdminKey() string { return a.adminKey }
 
-// Bridge returns the event path.
-func (a *App) Bridge() *bridge.Bridge { return a.bridge }
-
 // Close stops taking in, lets what is under way finish for as long as ctx allows, writes everything down, and returns
 // the errors of all steps. Safe to call twice.
 func (a *App) Close(ctx context.Context) error {

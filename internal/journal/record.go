@@ -266,7 +266,7 @@ func (e *Encoder) Outcome(o Outcome) {
 		e.uint(o.DeadSeq)
 	}
 	e.str(o.Reason)
-	e.str(cut(o.Detail, maxDetail))
+	e.str(Cut(o.Detail, maxDetail))
 }
 
 // Pending adds p once more.
@@ -311,8 +311,8 @@ func (e *Encoder) Floor(seq uint64) {
 	e.uint(seq)
 }
 
-// cut shortens s to at most n bytes without splitting a character.
-func cut(s string, n int) string {
+// Cut shortens s to at most n bytes without splitting a character.
+func Cut(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

@@ -74,7 +74,7 @@ func (e *Encoder) Redrive(r Redrive) {
 	e.uint(r.Job)
 	e.time(r.At)
 	e.int(millis(r.Due))
-	e.str(cut(r.By, maxDetail))
+	e.str(Cut(r.By, maxDetail))
 }
 
 // Discard adds d. A Why that is too long is cut.
@@ -87,8 +87,8 @@ func (e *Encoder) Discard(d Discard) {
 	e.uint(d.Dead)
 	e.uint(d.Job)
 	e.time(d.At)
-	e.str(cut(d.By, maxDetail))
-	e.str(cut(d.Why, maxDetail))
+	e.str(Cut(d.By, maxDetail))
+	e.str(Cut(d.Why, maxDetail))
 }
 
 func (d *decoder) redrive() Redrive {

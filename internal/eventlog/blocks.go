@@ -3,6 +3,7 @@
 package eventlog
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -78,6 +79,9 @@ type checkpoint struct {
 	seq    uint64
 	offset int64
 }
+
+// headerEnd is the empty line that ends a header block, and stands nowhere else in it.
+var headerEnd = []byte("\r\n\r\n")
 
 // errDamaged is wrapped by errors about blocks that cannot be read.
 var errDamaged = errors.New("block is damaged")
@@ -540,10 +544,15 @@ func (rd *blockReader) record(p prefix) (record, error) {
 	r := record{seq: p.seq & sequenceMask, time: p.time, subject: body[:p.subject], data: body[p.subject:]}
 	if p.headers {
 		n := int(binary.LittleEndian.Uint32(r.data))
-		if n > len(r.data)-4 {
+		if n < len(headerEnd) || n > len(r.data)-4 {
 			return record{}, fmt.Errorf("header length %d: %w", n, errDamaged)
 		}
 		r.header, r.data = r.data[4:4+n], r.data[4+n:]
+		// The sum covers header and data as one run of bytes, not the length that parts them: a header ends at its first
+		// empty line, or the length is not the one that was written.
+		if bytes.Index(r.header, headerEnd) != n-len(headerEnd) {
+			return record{}, fmt.Errorf("header of %d bytes does not end with its empty line: %w", n, errDamaged)
+		}
 	}
 	h.Reset()
 	for _, part := range [][]byte{w[4:20], r.subject, r.header, r.data} {

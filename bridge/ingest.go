@@ -5,6 +5,7 @@ package bridge
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
@@ -59,6 +60,10 @@ func unavailable(err error) error {
 // Ingest takes events in and blocks until all are committed. If some could not be stored, the error says why and the
 // receipts say which; those without an error are stored and count like any other.
 func (b *Bridge) Ingest(ctx context.Context, bus string, recs []*event.Record) ([]Receipt, error) {
+	if len(recs) == 1 {
+		r, err := b.ingestOne(ctx, bus, recs[0])
+		return []Receipt{r}, err
+	}
 	receipts := make([]Receipt, len(recs))
 	done := make(chan struct{}, len(recs))
 	waiting := 0
@@ -78,8 +83,8 @@ func (b *Bridge) Ingest(ctx context.Context, bus string, recs []*event.Record) (
 	for range waiting {
 		select {
 		case <-done:
-		case <-ctx.Done(): // the outcome is unknown: the events may be stored, and then count like any other
-			return nil, &fault.Error{Kind: fault.Unavailable, Message: "gave up waiting for the log", Err: context.Cause(ctx)}
+		case <-ctx.Done():
+			return nil, gaveUp(ctx)
 		}
 	}
 	for _, r := range receipts {
@@ -94,3 +99,36 @@ func (b *Bridge) Ingest(ctx context.Context, bus string, recs []*event.Record) (
 	}
 	return receipts, errors.Join(errs...)
 }
+
+// gaveUp is for events whose outcome is unknown: they may be stored, and then count like any other.
+func gaveUp(ctx context.Context) error {
+	return &fault.Error{Kind: fault.Unavailable, Message: "gave up waiting for the log", Err: context.Cause(ctx)}
+}
+
+// ingestOne is Ingest of one event, by far the most frequent, without what several cost.
+func (b *Bridge) ingestOne(ctx context.Context, bus string, rec *event.Record) (Receipt, error) {
+	w := waiters.Get().(*waiter)
+	if err := b.Publish(ctx, bus, rec, w.done); err != nil {
+		waiters.Put(w)
+		return Receipt{Err: err}, err
+	}
+	select {
+	case r := <-w.receipt:
+		waiters.Put(w)
+		return r, r.Err
+	case <-ctx.Done(): // the receipt may still come, to this waiter, which is not used again
+		return Receipt{}, gaveUp(ctx)
+	}
+}
+
+// waiter waits for one receipt.
+type waiter struct {
+	receipt chan Receipt
+	done    func(Receipt)
+}
+
+var waiters = sync.Pool{New: func() any {
+	w := &waiter{receipt: make(chan Receipt, 1)}
+	w.done = func(r Receipt) { w.receipt <- r }
+	return w
+}}

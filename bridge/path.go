@@ -283,6 +283,13 @@ func indexOf(old *ruleset, rs []*rules.Rule, byName map[string]*rules.Rule) (*ru
 	return old.index.With(changed, gone)
 }
 
+// indexBatch is how many events are brought into the views at once, and indexEvery how long fewer may gather: sorted keys
+// are cheaper the more there are, and lookups decode what is not indexed yet (about 1 us for each event).
+const (
+	indexBatch = 1024
+	indexEvery = 50 * time.Millisecond
+)
+
 // index feeds the views with the events of the log.
 func (p *path) index() {
 	j := p.b.o.Journal
@@ -297,7 +304,7 @@ func (p *path) index() {
 		if p.log.Wait(p.ctx, from-1) != nil {
 			return
 		}
-		entries, next, err := p.log.Read(p.ctx, from, 1024, buf[:0])
+		entries, next, err := p.log.Read(p.ctx, from, indexBatch, buf[:0])
 		var gone []journal.Gone
 		if err == nil {
 			gone, err = p.gone(p.ctx, from, entries, next)
@@ -317,7 +324,7 @@ func (p *path) index() {
 		}
 		buf, from = entries, next
 		// Lookups read what is not indexed yet from the log, so events may gather.
-		if len(entries) < 256 && !pause(p.ctx, gatherFor) {
+		if len(entries) < indexBatch && !pause(p.ctx, indexEvery) {
 			return
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -322,9 +323,33 @@ func textHash(s string) uint64 {
 
 const bucketBits = 20 // events in one bucket of the id and subject views, so that whole buckets can be trimmed
 
-func textKey(letter byte, bus, text string, seq uint64) []byte {
-	k := u32(key(letter, bus), uint32(seq>>bucketBits))
-	return u64(u64(k, textHash(text)), seq)
+// textKeys are keys of the id and subject views, gathered so that they are set in order: the memory table of the
+// database finds the place of a key faster from the one before.
+type textKeys struct {
+	buf  []byte
+	ends []int
+}
+
+func (t *textKeys) add(letter byte, bus, text string, seq uint64) {
+	t.buf = append(append(append(t.buf, letter), bus...), 0)
+	t.buf = u64(u64(u32(t.buf, uint32(seq>>bucketBits)), textHash(text)), seq)
+	t.ends = append(t.ends, len(t.buf))
+}
+
+func (t *textKeys) set(b *pebble.Batch) error {
+	keys := make([][]byte, 0, len(t.ends))
+	start := 0
+	for _, end := range t.ends {
+		keys = append(keys, t.buf[start:end])
+		start = end
+	}
+	slices.SortFunc(keys, bytes.Compare)
+	for _, k := range keys {
+		if err := b.Set(k, nil, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Gone is an event that JOURNEY knows and the event stream has lost.
@@ -355,6 +380,7 @@ func (j *Journal) Index(bus string, entries []eventlog.Entry, gone []Gone, next 
 			runs.add(seq, hour)
 		}
 	}
+	var keys textKeys
 	var errs []error
 	for _, e := range entries {
 		for ; len(gone) > 0 && gone[0].Seq < e.Seq; gone = gone[1:] {
@@ -364,15 +390,16 @@ func (j *Journal) Index(bus string, entries []eventlog.Entry, gone []Gone, next 
 			continue
 		}
 		ev := &e.Record.Event
-		errs = append(errs, b.Set(textKey('i', bus, ev.ID, e.Seq), nil, nil))
+		keys.add('i', bus, ev.ID, e.Seq)
 		if ev.Subject != "" {
-			errs = append(errs, b.Set(textKey('s', bus, ev.Subject, e.Seq), nil, nil))
+			keys.add('s', bus, ev.Subject, e.Seq)
 		}
 		count(e.Seq, HourOf(e.Record.Received))
 	}
 	for _, g := range gone {
 		count(g.Seq, g.Hour)
 	}
+	errs = append(errs, keys.set(b))
 	for hour, n := range hours {
 		k := u32(key('a', bus), hour)
 		old, err := j.number(k)

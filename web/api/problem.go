@@ -204,6 +204,7 @@ func (a *API) problem(w *reply, r *http.Request, err error) *Problem {
 	w.slug = strings.TrimPrefix(p.Type, "urn:rialto:problem:")
 	a.metrics.problems.WithLabelValues(w.slug).Inc()
 	if w.status == 0 {
+		w.nameRequest()
 		h := w.Header()
 		for k, v := range p.header {
 			h[k] = v

@@ -48,6 +48,9 @@ func (w *reply) Write(b []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (w *reply) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+// nameRequest tells the client how the request is called in the log.
+func (w *reply) nameRequest() { w.Header()["X-Request-Id"] = []string{w.id} }
+
 // Header values that are set on many answers. net/http does not change them.
 var (
 	contentJSON    = []string{"application/json"}
@@ -74,7 +77,6 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	start := a.o.Now()
 	w := replies.Get().(*reply)
 	*w = reply{ResponseWriter: rw, id: requestID(r)}
-	rw.Header()["X-Request-Id"] = []string{w.id}
 	a.metrics.inFlight.Inc()
 	defer func() {
 		a.metrics.inFlight.Dec()
@@ -91,7 +93,11 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, errForeignHost)
 		return
 	}
-	if bus, ok := ingestBus(r); ok {
+	bus, ingest := ingestBus(r)
+	if !ingest || len(r.Header["X-Request-Id"]) > 0 { // an accepted event is named by its id; a header that nobody asked for costs both sides
+		w.nameRequest()
+	}
+	if ingest {
 		w.bus = bus
 		a.serve(w, r, a.ingestRoute)
 		return

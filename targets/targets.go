@@ -39,10 +39,30 @@ type Target interface {
 
 // Result is what is known of an attempt, whether it succeeded or not.
 type Result struct {
-	Status int    // HTTP status or the like; 0 when there was no answer
-	Head   string // start of the answer, sanitised (no control characters, valid UTF-8), at most 1 KiB
-	Remote string // address that was talked to
+	Status int // HTTP status or the like; 0 when there was no answer
+	Exchange
 }
+
+// Exchange is how an attempt went on the wire, as far as it got. A target that does not know a part leaves it zero. How
+// long the attempt took altogether the caller of Deliver knows.
+type Exchange struct {
+	// Remote is the address that was dialled, such as 192.0.2.7:443; of several that were tried, the last. It is empty
+	// when none was, and when the egress guard refused it.
+	Remote string
+	// Reused says that the connection was there already, or was being made for another attempt: DNS, Connect and TLS,
+	// which are what making it took, are zero.
+	Reused            bool
+	DNS, Connect, TLS time.Duration
+	FirstByte         time.Duration // from the start of the attempt until an answer began; 0 when none did
+	// Head is how the answer of a failed attempt began, at most MaxHead bytes: a line with the status, a line for each
+	// header, an empty line, and what came of the body. It is sanitised: valid UTF-8, no control characters but the \n
+	// that ends a line, no values of headers that may hold secrets. It is empty when the attempt succeeded, and always when
+	// the address was refused.
+	Head string
+}
+
+// MaxHead is how many bytes of an answer are kept.
+const MaxHead = 16 << 10
 
 // Reason is why an attempt failed: a closed set, so that it can be a metric label.
 type Reason string

@@ -48,7 +48,7 @@ func Client(guard *egress.Guard, o Options) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
 			Proxy:                  nil, // a proxy from the environment would hide the address from the guard
-			DialContext:            guard.DialContext,
+			DialContext:            timed(guard.DialContext),
 			TLSClientConfig:        cfg,
 			TLSHandshakeTimeout:    tlsTimeout,
 			ForceAttemptHTTP2:      true, // a dialer of one's own turns it off otherwise

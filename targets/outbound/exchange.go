@@ -7,11 +7,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/rialto-bridge/rialto/targets"
@@ -41,28 +38,28 @@ var userAgent = []string{UserAgent}
 // A message is sent again, at once and unseen, when a kept connection turns out to have been closed by the far side
 // before any byte of an answer: a server that closes idle connections is no failure.
 func Exchange(ctx context.Context, client *http.Client, m Message, now func() time.Time) (targets.Result, error) {
-	var res targets.Result
-	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { res.Remote = remote(info.Conn) }}
-	resp, err := transport(client).RoundTrip(m.request(httptrace.WithClientTrace(ctx, trace)))
+	a := begin(ctx)
+	resp, err := transport(client).RoundTrip(m.request(a.traced(m.URL.Scheme)))
 	if err != nil {
-		return res, failure(ctx, err)
+		e := failure(ctx, err)
+		return targets.Result{Exchange: a.failed(e)}, e
 	}
-	res.Status = resp.StatusCode
-	head, err := readAnswer(resp)
-	res.Head = head
+	res := targets.Result{Status: resp.StatusCode, Exchange: a.exchange()}
 	retryAfter := time.Duration(0)
 	if v := resp.Header.Get("Retry-After"); v != "" {
 		retryAfter = targets.ParseRetryAfter(v, now())
 	}
-	if e := targets.StatusError(resp.StatusCode, retryAfter); e != nil {
-		if to, _, _ := strings.Cut(resp.Header.Get("Location"), "?"); to != "" && e.Reason == targets.ReasonRedirect {
-			e.Err = fmt.Errorf("status %d to %s, which is not followed", resp.StatusCode, Sanitise([]byte(to[:min(len(to), maxLocation)])))
+	e := targets.StatusError(resp.StatusCode, retryAfter)
+	if e != nil {
+		res.Head, _ = readRefusal(resp) // the status has said it; how the rest of the answer fares does not matter
+		if to := resp.Header.Get("Location"); to != "" && e.Reason == targets.ReasonRedirect {
+			e.Err = fmt.Errorf("status %d to %s, which is not followed", resp.StatusCode, clip(withoutQuery(to), maxLocation))
 		}
-		return res, e // the status has said it; how the rest of the answer fared does not matter
+		return res, e
 	}
-	if err != nil {
+	if err := drain(resp); err != nil {
 		e := failure(ctx, err)
-		e.Status = resp.StatusCode
+		e.Status, res.Head = resp.StatusCode, headOf(resp, nil)
 		return res, e
 	}
 	return res, nil
@@ -90,11 +87,4 @@ func (m Message) request(ctx context.Context) *http.Request {
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(m.Body)), nil }
 	req.Body = io.NopCloser(bytes.NewReader(m.Body))
 	return req
-}
-
-func remote(conn net.Conn) string {
-	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
-		return a.AddrPort().String()
-	}
-	return conn.RemoteAddr().String()
 }

@@ -156,10 +156,13 @@ func deliver(t *testing.T, ctx context.Context, target targets.Target) (targets.
 	if !reflect.DeepEqual(d, Delivery()) {
 		t.Error("Deliver changed the delivery, which is shared")
 	}
-	if !presentable(res.Head) || len(res.Head) > 1024 {
+	if !presentable(strings.ReplaceAll(res.Head, "\n", "")) || len(res.Head) > targets.MaxHead {
 		t.Errorf("head %q is not sanitised", res.Head)
 	}
 	if err == nil {
+		if res.Head != "" {
+			t.Errorf("head %q of an attempt that succeeded", res.Head)
+		}
 		return res, nil
 	}
 	var te *targets.Error
@@ -168,6 +171,9 @@ func deliver(t *testing.T, ctx context.Context, target targets.Target) (targets.
 	}
 	if !presentable(te.Error()) || len(te.Error()) > 512 {
 		t.Errorf("error text %q is not sanitised", te.Error())
+	}
+	if te.Reason == targets.ReasonBlockedAddress && (res.Head != "" || res.Remote != "" || res.Status != 0) {
+		t.Errorf("%+v of an address that was refused", res)
 	}
 	return res, te
 }

@@ -6,6 +6,9 @@
 // reads no more than it must. Exchange makes one attempt with it: it sends a request, reads a bounded part of the answer,
 // and says in the words of package targets what became of it. Signer signs with Standard Webhooks 1.0.
 //
+// Small messages to http:// URLs go over connections of plain, everything else (https, HTTP/2, large bodies) over the
+// transport of net/http.
+//
 // Everything is safe for concurrent use. No function starts a goroutine of its own; those of net/http end with the
 // connections, so whoever made a client calls CloseIdleConnections when it is not needed any more.
 package outbound
@@ -45,10 +48,11 @@ func Client(guard *egress.Guard, o Options) *http.Client {
 		cfg = &tls.Config{}
 	}
 	cfg.MinVersion = max(cfg.MinVersion, tls.VersionTLS12)
+	dial := timed(guard.DialContext)
 	return &http.Client{
-		Transport: &http.Transport{
+		Transport: &plain{dial: dial, keep: conns, look: lookAfter, next: &http.Transport{
 			Proxy:                  nil, // a proxy from the environment would hide the address from the guard
-			DialContext:            timed(guard.DialContext),
+			DialContext:            dial,
 			TLSClientConfig:        cfg,
 			TLSHandshakeTimeout:    tlsTimeout,
 			ForceAttemptHTTP2:      true, // a dialer of one's own turns it off otherwise
@@ -57,7 +61,7 @@ func Client(guard *egress.Guard, o Options) *http.Client {
 			IdleConnTimeout:        idleTimeout,
 			MaxResponseHeaderBytes: maxHeaderBytes,
 			DisableCompression:     true, // an answer that is inflated for us could be a bomb
-		},
+		}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }

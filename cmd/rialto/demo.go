@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rialto-bridge/rialto/internal/app"
+	"github.com/rialto-bridge/rialto/internal/egress"
 )
 
 const (
@@ -156,7 +157,7 @@ func (d *coldChain) startBridge(ctx context.Context, c *cli) (notes []string, er
 		return nil, err
 	}
 	o := app.Options{Data: d.dir, Listen: d.o.http, MQTT: d.o.mqtt, Version: version,
-		EgressAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		EgressAllow: []egress.Entry{{Prefix: netip.MustParsePrefix("127.0.0.0/8")}},
 		Logger:      slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: slog.LevelError}))}
 	for _, l := range []struct {
 		name, preferred string

@@ -54,7 +54,7 @@ that --config names. The command line wins over the environment, and that over t
 The first start writes a key that may do everything to admin.key in the data directory.`,
 		Example: `  rialto serve
   rialto serve --data /var/lib/rialto --listen 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem
-  rialto serve --egress-allow 10.0.0.0/8 --mqtt 0.0.0.0:1883`,
+  rialto serve --egress-allow 10.20.0.0/16:443,10.30.0.7:8000-8099 --mqtt 0.0.0.0:1883`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := fillFlags(cmd.Flags(), s.config, c.getenv); err != nil {
@@ -75,7 +75,7 @@ The first start writes a key that may do everything to admin.key in the data dir
 	f.StringVar(&s.durability, "durability", "fsync", "when an event counts as stored: fsync (survives power loss) or os (survives a crash of the process)")
 	f.BoolVar(&s.mqttAnonymous, "mqtt-anonymous", false, "MQTT clients may connect without a user name")
 	f.BoolVar(&s.anonymous, "anonymous", false, "HTTP clients need no key; for loopback listeners only")
-	f.StringVar(&s.egressAllow, "egress-allow", "", "address ranges that targets may be in although they are private, such as 10.0.0.0/8,127.0.0.1")
+	f.StringVar(&s.egressAllow, "egress-allow", "", "what targets may reach although it is not public: networks and addresses, for all ports or for some, such as 10.1.0.0/16,10.2.0.7:8443,[fd00::/8]:443")
 	f.StringVar(&s.tlsCert, "tls-cert", "", "certificate chain (PEM): both listeners speak TLS; renewed files are noticed")
 	f.StringVar(&s.tlsKey, "tls-key", "", "private key of the certificate (PEM)")
 	f.StringVar(&s.clientCA, "client-ca", "", "clients must show a certificate signed by this CA (PEM)")

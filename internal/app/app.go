@@ -41,6 +41,7 @@ type App struct {
 	devices  *mqttgw.Directory
 	keys     *api.Keys
 	store    store.Store
+	guard    *egress.Guard
 	bridge   *bridge.Bridge
 	gateway  *mqttgw.Gateway
 	defs     *definitions
@@ -209,10 +210,10 @@ func (a *App) startBridge(ctx context.Context) (err error) {
 // followDefinitions makes what every process has (two buses, a key), puts the definitions in force, and waits until
 // they are.
 func (a *App) followDefinitions(ctx context.Context) error {
-	guard := egress.New(egress.Options{Allow: a.o.EgressAllow})
-	a.catalog = targetKinds(guard)
+	a.guard = egress.New(egress.Options{Allow: a.o.EgressAllow})
+	a.catalog = targetKinds(a.guard)
 	a.devices, a.keys = mqttgw.NewDirectory(), api.NewKeys()
-	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.keys, a.catalog, guard, filepath.Join(a.o.Data, "definitions.json"), a.o.Logger)
+	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.keys, a.catalog, a.guard, filepath.Join(a.o.Data, "definitions.json"), a.o.Logger)
 	if err := a.bootstrap(ctx); err != nil {
 		return err
 	}
@@ -275,6 +276,24 @@ func (a *App) makeAdminKey(ctx context.Context) error {
 	return nil
 }
 
+// listen opens a listener that no target can reach. It is closed to them before it is open, because deliveries are under
+// way by then.
+func (a *App) listen(what, address string) (net.Listener, error) {
+	addr, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	a.guard.Protect(what, addr.AddrPort())
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	if bound, ok := ln.Addr().(*net.TCPAddr); ok { // the port is known by now, also if it was to be any
+		a.guard.Protect(what, bound.AddrPort())
+	}
+	return ln, nil
+}
+
 func (a *App) startMQTT(ctx context.Context) error {
 	if a.o.MQTT == "off" {
 		return nil
@@ -292,7 +311,7 @@ func (a *App) startMQTT(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.mqttLn, err = net.Listen("tcp", a.o.MQTT); err != nil {
+	if a.mqttLn, err = a.listen("this bridge's MQTT listener", a.o.MQTT); err != nil {
 		return err
 	}
 	a.background("MQTT gateway", func(ctx context.Context) {
@@ -316,7 +335,7 @@ func (a *App) startHTTP(context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.httpLn, err = net.Listen("tcp", a.o.Listen); err != nil {
+	if a.httpLn, err = a.listen("this bridge's HTTP listener", a.o.Listen); err != nil {
 		return err
 	}
 	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: definitionKinds(a.catalog, a.bridge, a.lintRule),

@@ -26,6 +26,7 @@ import (
 
 	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/app"
+	"github.com/rialto-bridge/rialto/internal/egress"
 )
 
 // childData, in the environment, makes this test binary a bridge with its data there, until it is killed.
@@ -69,7 +70,7 @@ func beBridge(dir string) int {
 // options are those of a bridge for tests: free ports, loopback targets, anonymous MQTT.
 func options(dir string) app.Options {
 	return app.Options{Data: dir, Listen: "127.0.0.1:0", MQTT: "127.0.0.1:0", MQTTAnonymous: true, Reserve: 1 << 20,
-		EgressAllow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+		EgressAllow: []egress.Entry{{Prefix: netip.MustParsePrefix("127.0.0.0/8")}}}
 }
 
 // server is a bridge as its users see it.

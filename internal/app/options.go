@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 
+	"github.com/rialto-bridge/rialto/internal/egress"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/store"
 )
@@ -27,8 +28,8 @@ type Options struct {
 	Anonymous bool
 	// MQTTAnonymous lets MQTT clients connect without a user name.
 	MQTTAnonymous bool
-	// EgressAllow are the address ranges that targets may be in although the guard would refuse them.
-	EgressAllow []netip.Prefix
+	// EgressAllow are the addresses, and the ports there, that targets may have although the guard would refuse them.
+	EgressAllow []egress.Entry
 
 	TLSCert, TLSKey string // files; both or none: HTTPS, and MQTT over TLS
 	ClientCA        string // file; clients must show a certificate that it has signed

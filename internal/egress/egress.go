@@ -8,7 +8,11 @@
 // names are resolved, so that no spelling, alias or change of mind of a name server gets around it. CheckURL tells a
 // user the same when a definition is written; it is a courtesy, the dialer is the wall.
 //
-// A Guard is immutable and safe for concurrent use.
+// The broader an entry of the operator's list, the less it was thought about. So a network opens neither metadata services
+// nor, in an IPv6 address that wraps an IPv4 one, what the wrapped address may not be; an entry for the very address
+// does. What is protected, such as the listeners of this process, is opened only by an entry for address and port.
+//
+// A Guard is safe for concurrent use. Only Protect changes it.
 package egress
 
 import (
@@ -16,26 +20,29 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
 
 // Guard decides which addresses may be connected to, and dials them.
 type Guard struct {
-	allow  []netip.Prefix
+	allow  []Entry
 	dialer net.Dialer
+
+	mu  sync.RWMutex // guards own
+	own map[netip.AddrPort]string
 }
 
 // Options configures a Guard. The zero value allows the public internet only.
 type Options struct {
-	Allow    []netip.Prefix // addresses that are allowed although they are not public
-	Resolver *net.Resolver  // nil = the system's name servers, through Go's own resolver
+	Allow    []Entry       // what is allowed although it is not public
+	Resolver *net.Resolver // nil = the system's name servers, through Go's own resolver
 }
 
 // New returns a Guard.
 func New(o Options) *Guard {
-	g := &Guard{allow: o.Allow}
+	g := &Guard{allow: o.Allow, own: make(map[netip.AddrPort]string)}
 	resolver := o.Resolver
 	if resolver == nil {
 		// The C library takes 127.1 and 0x7f000001 for addresses; Go's resolver does not.
@@ -52,57 +59,119 @@ func New(o Options) *Guard {
 	return g
 }
 
-// ParseAllow reads an allow-list: networks such as 10.1.0.0/16 and single addresses, separated by commas.
-func ParseAllow(list string) ([]netip.Prefix, error) {
-	var out []netip.Prefix
-	for item := range strings.SplitSeq(list, ",") {
-		item = strings.TrimSpace(item)
-		if item == "" {
-			continue
-		}
-		p, err := netip.ParsePrefix(item)
-		if err != nil {
-			addr, addrErr := netip.ParseAddr(item)
-			if addrErr != nil || addr.Zone() != "" {
-				return nil, fmt.Errorf("%q is neither a network such as 10.1.0.0/16 nor an address", item)
-			}
-			p = netip.PrefixFrom(addr, addr.BitLen())
-		}
-		if p.Addr().Is4In6() {
-			return nil, fmt.Errorf("%q is an IPv4 network in IPv6 form; write it as IPv4", item)
-		}
-		if p != p.Masked() {
-			return nil, fmt.Errorf("%q has bits behind its mask; write %s", item, p.Masked())
-		}
-		out = append(out, p)
-	}
-	return out, nil
-}
+// Setting is the flag, and without its dashes the key of the configuration file, by which the operator allows addresses.
+const Setting = "--egress-allow"
 
 // BlockedError is why an address was refused.
 type BlockedError struct {
-	Addr netip.Addr // as it would have been dialled, without zone
-	Why  string     // what the address is, such as loopback
+	Addr netip.AddrPort // as it would have been dialled, without zone; not valid if it was no address of TCP
+	Why  string         // what the address is, such as loopback
 }
 
-// Error names the address and what it is.
+// Error names the address, what it is, and the entry by which the operator would allow it.
 func (e *BlockedError) Error() string {
-	return fmt.Sprintf("address %s is not allowed (%s)", e.Addr, e.Why)
-}
-
-// Check returns a *BlockedError unless addr may be connected to.
-func (g *Guard) Check(addr netip.Addr) error {
-	addr = addr.WithZone("").Unmap()
-	why := classify(addr)
-	if why == "" || g.allows(addr) {
-		return nil
+	if !e.Addr.IsValid() {
+		return "the address is not allowed (" + e.Why + ")"
 	}
-	return &BlockedError{Addr: addr, Why: why}
+	return fmt.Sprintf("address %s is not allowed (%s); %s %s allows it (config key %s)", e.Addr.Addr(), e.Why, Setting, e.Entry(), Setting[2:])
 }
 
-func (g *Guard) allows(addr netip.Addr) bool {
-	for _, p := range g.allow {
-		if p.Contains(addr) && (!metadata[addr] || p.IsSingleIP()) {
+// Entry returns what has to be on the operator's list for this address and port, and no other, to be allowed.
+func (e *BlockedError) Entry() Entry {
+	a := e.Addr.Addr()
+	return Entry{Prefix: netip.PrefixFrom(a, a.BitLen()), First: e.Addr.Port(), Last: e.Addr.Port()}
+}
+
+// Protect refuses addresses whatever networks are allowed, and whether they are public or not: listeners of this process,
+// other members of its cluster. what says what they are. An address that is unspecified, as that of a listener on all
+// interfaces, stands for every address that this host has at the moment of a connection.
+func (g *Guard) Protect(what string, addrs ...netip.AddrPort) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, ap := range addrs {
+		addr := plain(ap.Addr())
+		if !addr.IsValid() || addr.IsUnspecified() { // a listener on 0.0.0.0 and one on [::] differ by what we need not know
+			addr = netip.IPv6Unspecified()
+		}
+		g.own[netip.AddrPortFrom(addr, ap.Port())] = what
+	}
+}
+
+// protected returns what an address is that only an entry of its own opens; "" if it is none.
+func (g *Guard) protected(ap netip.AddrPort) string {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if what := g.own[ap]; what != "" {
+		return what
+	}
+	if addr := ap.Addr(); addr.IsUnspecified() { // connects to this host, by whichever of its addresses
+		for own, what := range g.own {
+			if own.Port() == ap.Port() {
+				return what
+			}
+		}
+	}
+	if what := g.own[netip.AddrPortFrom(netip.IPv6Unspecified(), ap.Port())]; what != "" && isOurs(ap.Addr()) {
+		return what
+	}
+	return ""
+}
+
+// isOurs reports whether an address is one of this host. It asks the system each time: addresses come and go, and this
+// is asked only of connections to a port of our own.
+func isOurs(addr netip.Addr) bool {
+	if addr.IsLoopback() {
+		return true
+	}
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return true
+	}
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok {
+			if ours, ok := netip.AddrFromSlice(n.IP); ok && plain(ours) == addr {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// plain returns the form of an address that comparisons are made with.
+func plain(addr netip.Addr) netip.Addr { return addr.WithZone("").Unmap() }
+
+// Check returns a *BlockedError unless a connection to addr may be made.
+func (g *Guard) Check(addr netip.AddrPort) error {
+	addr = netip.AddrPortFrom(plain(addr.Addr()), addr.Port())
+	if what := g.protected(addr); what != "" {
+		if g.allows(addr, Entry.exact) {
+			return nil
+		}
+		return &BlockedError{Addr: addr, Why: what}
+	}
+	return g.checkPublic(addr, addr.Addr())
+}
+
+// checkPublic checks what kind of address one is: that of a connection, or one that is wrapped in it.
+func (g *Guard) checkPublic(conn netip.AddrPort, addr netip.Addr) error {
+	why := classify(addr)
+	at := netip.AddrPortFrom(addr, conn.Port())
+	switch {
+	case why == "", g.allows(at, Entry.single):
+		return nil
+	case metadata[addr] || !g.allows(at, Entry.any):
+		return &BlockedError{Addr: conn, Why: why}
+	}
+	if inner, ok := unwrap(addr); ok { // a network is allowed, but not all that is reached by way of it
+		return g.checkPublic(conn, inner)
+	}
+	return nil
+}
+
+// allows reports whether an entry for addr is of the kind that is asked for.
+func (g *Guard) allows(addr netip.AddrPort, kind func(Entry) bool) bool {
+	for _, e := range g.allow {
+		if e.Contains(addr) && kind(e) {
 			return true
 		}
 	}
@@ -140,5 +209,5 @@ func (g *Guard) checkDial(network, address string) error {
 	if err != nil || network != "tcp4" && network != "tcp6" {
 		return &BlockedError{Why: "not an address of TCP"}
 	}
-	return g.Check(ap.Addr())
+	return g.Check(ap)
 }

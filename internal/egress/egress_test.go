@@ -89,7 +89,7 @@ func client(g *egress.Guard, port string) *http.Client {
 	}
 }
 
-func allow(t *testing.T, list string) []netip.Prefix {
+func allow(t *testing.T, list string) []egress.Entry {
 	t.Helper()
 	p, err := egress.ParseAllow(list)
 	if err != nil {
@@ -202,6 +202,16 @@ func TestDialerLooksAtTheAddressThatIsDialled(t *testing.T) {
 			return []netip.Addr{local}, "database.internal"
 		case "mapped.example":
 			return []netip.Addr{netip.MustParseAddr("::ffff:127.0.0.1")}, ""
+		case "nat64.example":
+			return []netip.Addr{netip.MustParseAddr("64:ff9b::7f00:1")}, ""
+		case "sixtofour.example":
+			return []netip.Addr{netip.MustParseAddr("2002:7f00:1::")}, ""
+		case "compatible.example":
+			return []netip.Addr{netip.MustParseAddr("::7f00:1")}, ""
+		case "teredo.example":
+			return []netip.Addr{netip.MustParseAddr("2001:0:4136:e378:8000:63bf:80ff:fffe")}, ""
+		case "several.example":
+			return []netip.Addr{local, netip.MustParseAddr("::1"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("169.254.169.254")}, ""
 		}
 		return nil, ""
 	}}
@@ -226,6 +236,9 @@ func TestDialerLooksAtTheAddressThatIsDialled(t *testing.T) {
 	get("flips.example", false)
 	get("alias.example", false)
 	get("mapped.example", false)
+	for _, name := range []string{"nat64.example", "sixtofour.example", "compatible.example", "teredo.example", "several.example"} {
+		get(name, false)
+	}
 	if n := private.settled(t); n != 0 {
 		t.Errorf("%d connections reached the private address", n)
 	}
@@ -296,7 +309,7 @@ func TestCheck(t *testing.T) {
 		{"255.255.255.255", "reserved"},
 		{"::", "IPv4 in IPv6"},
 	} {
-		err := g.Check(netip.MustParseAddr(c.addr))
+		err := g.Check(netip.AddrPortFrom(netip.MustParseAddr(c.addr), 443))
 		var be *egress.BlockedError
 		switch {
 		case err == nil && c.why != "":
@@ -305,38 +318,8 @@ func TestCheck(t *testing.T) {
 			t.Errorf("Check(%s) = %v, want %q", c.addr, err, c.why)
 		}
 	}
-	if g.Check(netip.Addr{}) == nil {
+	if g.Check(netip.AddrPort{}) == nil {
 		t.Error("Check allows no address at all")
-	}
-}
-
-func TestParseAllow(t *testing.T) {
-	for _, c := range []struct{ in, want string }{
-		{"", ""},
-		{" , ", ""},
-		{"10.0.0.0/8", "10.0.0.0/8"},
-		{"127.0.0.1, ::1 ,fd00::/8", "127.0.0.1/32 ::1/128 fd00::/8"},
-		{"0.0.0.0/0", "0.0.0.0/0"},
-		{"10.0.0.1/8", "error"},
-		{"::ffff:10.0.0.0/104", "error"},
-		{"::ffff:10.0.0.1", "error"},
-		{"fe80::1%eth0", "error"},
-		{"localhost", "error"},
-		{"10.0.0.0/33", "error"},
-		{"10.0.0.0;11.0.0.0", "error"},
-	} {
-		got, err := egress.ParseAllow(c.in)
-		var texts []string
-		for _, p := range got {
-			texts = append(texts, p.String())
-		}
-		text := strings.Join(texts, " ")
-		if err != nil {
-			text = "error"
-		}
-		if text != c.want {
-			t.Errorf("ParseAllow(%q) = %s, %v, want %s", c.in, text, err, c.want)
-		}
 	}
 }
 
@@ -344,6 +327,7 @@ func TestCheckURL(t *testing.T) {
 	public := egress.New(egress.Options{})
 	local := egress.New(egress.Options{Allow: allow(t, "127.0.0.0/8,10.0.0.0/8")})
 	six := egress.New(egress.Options{Allow: allow(t, "::1")})
+	ports := egress.New(egress.Options{Allow: allow(t, "10.0.0.0/8:443,10.0.0.0/8:8080-8089,127.0.0.1:8080")})
 	for _, c := range []struct {
 		g   *egress.Guard
 		url string
@@ -395,6 +379,12 @@ func TestCheckURL(t *testing.T) {
 		{local, "http://192.168.0.1/", false},
 		{six, "http://localhost/", true},
 		{six, "http://127.0.0.1/", false},
+		{ports, "https://10.1.2.3/", true},
+		{ports, "http://10.1.2.3/", false},
+		{ports, "http://10.1.2.3:8080/", true},
+		{ports, "http://10.1.2.3:8090/", false},
+		{ports, "http://localhost:8080/", true},
+		{ports, "http://localhost/", false},
 	} {
 		if err := c.g.CheckURL(c.url); (err == nil) != c.ok {
 			t.Errorf("CheckURL(%q) = %v, want accepted = %v", c.url, err, c.ok)
@@ -424,10 +414,10 @@ func FuzzCheckURL(f *testing.F) {
 			t.Fatalf("CheckURL accepts %q, whose host is %q or %q", raw, rest, u.Host)
 		}
 		host := strings.TrimSuffix(u.Hostname(), ".")
-		if addr, ok := loosely(host); ok && g.Check(addr) != nil {
+		if addr, ok := loosely(host); ok && g.Check(netip.AddrPortFrom(addr, 443)) != nil {
 			t.Fatalf("CheckURL accepts %q, whose host some take for %s", raw, addr)
 		}
-		if addr, err := netip.ParseAddr(host); err == nil && g.Check(addr) != nil {
+		if addr, err := netip.ParseAddr(host); err == nil && g.Check(netip.AddrPortFrom(addr, 443)) != nil {
 			t.Fatalf("CheckURL accepts %q", raw)
 		}
 	})
@@ -441,6 +431,6 @@ func ExampleGuard_CheckURL() {
 		}
 	}
 	// Output:
-	// the URL address 10.0.0.7 is not allowed (private network)
+	// the URL address 10.0.0.7 is not allowed (private network); --egress-allow 10.0.0.7:80 allows it (config key egress-allow)
 	// the URL has an address in an unusual form; write four decimal numbers
 }

@@ -35,6 +35,38 @@ var denied = concat(
 	spans("IPv4 in IPv6", "::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"),
 )
 
+// wrappers are the ranges whose addresses carry an IPv4 address, and at which byte. A gateway on the way unwraps it.
+var wrappers = []struct {
+	prefix netip.Prefix
+	at     int
+	flip   byte // each byte is combined with it
+}{
+	{prefix: netip.MustParsePrefix("::/96"), at: 12},
+	{prefix: netip.MustParsePrefix("::ffff:0:0:0/96"), at: 12},
+	{prefix: netip.MustParsePrefix("64:ff9b::/96"), at: 12},
+	{prefix: netip.MustParsePrefix("64:ff9b:1::/48"), at: 12},
+	{prefix: netip.MustParsePrefix("2002::/16"), at: 2},
+	{prefix: netip.MustParsePrefix("2001::/32"), at: 12, flip: 0xff}, // Teredo hides it from naive translators
+}
+
+// unwrap returns the IPv4 address that an IPv6 address carries.
+func unwrap(addr netip.Addr) (netip.Addr, bool) {
+	if addr.IsLoopback() || addr.IsUnspecified() { // in ::/96, and still themselves
+		return netip.Addr{}, false
+	}
+	for _, w := range wrappers {
+		if w.prefix.Contains(addr) {
+			whole := addr.As16()
+			inner := [4]byte(whole[w.at : w.at+4])
+			for i := range inner {
+				inner[i] ^= w.flip
+			}
+			return netip.AddrFrom4(inner), true
+		}
+	}
+	return netip.Addr{}, false
+}
+
 // metadata is the addresses at which clouds answer questions about the machine, credentials included. A range on the
 // allow-list does not open them: only an entry for the very address does.
 var metadata = addresses(

@@ -27,7 +27,7 @@ func (g *Guard) CheckURL(raw string) error {
 	if err := checkParts(u); err != nil {
 		return err
 	}
-	return g.checkHost(u.Hostname(), strings.HasPrefix(u.Host, "["))
+	return g.checkHost(u.Hostname(), portOf(u), strings.HasPrefix(u.Host, "["))
 }
 
 // checkText looks at what must be right before any parser is asked.
@@ -87,20 +87,31 @@ func checkParts(u *url.URL) error {
 	return nil
 }
 
-func (g *Guard) checkHost(host string, bracketed bool) error {
+// portOf returns the port of a URL that checkParts has let through.
+func portOf(u *url.URL) uint16 {
+	if n, err := strconv.ParseUint(u.Port(), 10, 16); err == nil {
+		return uint16(n)
+	}
+	if u.Scheme == "https" {
+		return 443
+	}
+	return 80
+}
+
+func (g *Guard) checkHost(host string, port uint16, bracketed bool) error {
 	if bracketed {
 		addr, err := netip.ParseAddr(host)
 		if err != nil || !addr.Is6() || addr.Zone() != "" {
 			return errors.New("has no valid IPv6 address in brackets")
 		}
-		return g.Check(addr)
+		return g.Check(netip.AddrPortFrom(addr, port))
 	}
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	if addr, err := netip.ParseAddr(name); err == nil {
 		if name != host {
 			return errors.New("has a full stop behind the address")
 		}
-		return g.Check(addr)
+		return g.Check(netip.AddrPortFrom(addr, port))
 	}
 	if looksNumeric(name) {
 		return errors.New("has an address in an unusual form; write four decimal numbers")
@@ -109,7 +120,7 @@ func (g *Guard) checkHost(host string, bracketed bool) error {
 		return errors.New("has a host that is not a name")
 	}
 	if isLocal(name) {
-		return g.checkLocal()
+		return g.checkLocal(port)
 	}
 	if isMetadata(name) {
 		return errors.New("names a metadata service")
@@ -152,9 +163,9 @@ func isLocal(name string) bool {
 }
 
 // checkLocal allows the names of this host when one of its addresses is allowed.
-func (g *Guard) checkLocal() error {
-	err := g.Check(netip.AddrFrom4([4]byte{127, 0, 0, 1}))
-	if err != nil && g.Check(netip.IPv6Loopback()) == nil {
+func (g *Guard) checkLocal(port uint16) error {
+	err := g.Check(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port))
+	if err != nil && g.Check(netip.AddrPortFrom(netip.IPv6Loopback(), port)) == nil {
 		return nil
 	}
 	return err

@@ -32,7 +32,7 @@ import (
 
 // loopback is a guard that allows this host, as the operator can.
 func loopback() *egress.Guard {
-	return egress.New(egress.Options{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	return egress.New(egress.Options{Allow: []egress.Entry{{Prefix: netip.MustParsePrefix("127.0.0.0/8")}}})
 }
 
 func client(t *testing.T, g *egress.Guard, cfg *tls.Config) *http.Client {

@@ -51,7 +51,7 @@ type Subject struct {
 
 // Guard returns a guard that allows this host, where the far side of a test is.
 func Guard() *egress.Guard {
-	return egress.New(egress.Options{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	return egress.New(egress.Options{Allow: []egress.Entry{{Prefix: netip.MustParsePrefix("127.0.0.0/8")}}})
 }
 
 // Event returns an event with everything that is hard to carry: text beyond ASCII, all types of extension, binary data.

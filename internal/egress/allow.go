@@ -3,6 +3,7 @@
 package egress
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -47,12 +48,12 @@ func parseEntry(item string) (e Entry, err error) {
 	if e.Prefix, err = netip.ParsePrefix(network); err != nil {
 		addr, addrErr := netip.ParseAddr(network)
 		if addrErr != nil || addr.Zone() != "" {
-			return e, fmt.Errorf("is neither a network such as 10.1.0.0/16 or [fd00::/8]:443 nor an address")
+			return e, errors.New("is neither a network such as 10.1.0.0/16 or [fd00::/8]:443 nor an address")
 		}
 		e.Prefix = netip.PrefixFrom(addr, addr.BitLen())
 	}
 	if e.Prefix.Addr().Is4In6() {
-		return e, fmt.Errorf("is an IPv4 network in IPv6 form; write it as IPv4")
+		return e, errors.New("is an IPv4 network in IPv6 form; write it as IPv4")
 	}
 	if e.Prefix != e.Prefix.Masked() {
 		return e, fmt.Errorf("has bits behind its mask; write %s", Entry{e.Prefix.Masked(), e.First, e.Last})
@@ -63,9 +64,9 @@ func parseEntry(item string) (e Entry, err error) {
 // splitPorts splits an entry into its network and its ports; those are "" if it names none.
 func splitPorts(item string) (network, ports string, err error) {
 	if inner, ok := strings.CutPrefix(item, "["); ok {
-		network, rest, ok := strings.Cut(inner, "]")
+		network, rest, _ := strings.Cut(inner, "]")
 		if ports, ok = strings.CutPrefix(rest, ":"); !ok || ports == "" || !strings.Contains(network, ":") {
-			return "", "", fmt.Errorf("is not of the form [fd00::/8]:443")
+			return "", "", errors.New("is not of the form [fd00::/8]:443")
 		}
 		return network, ports, nil
 	}
@@ -75,14 +76,14 @@ func splitPorts(item string) (network, ports string, err error) {
 	case 1:
 		network, ports, _ = strings.Cut(item, ":")
 		if ports == "" {
-			return "", "", fmt.Errorf("has a colon and no port")
+			return "", "", errors.New("has a colon and no port")
 		}
 		return network, ports, nil
 	}
 	if _, bits, ok := strings.Cut(item, "/"); ok && strings.Contains(bits, ":") {
-		network, ports, _ := strings.Cut(bits, ":")
+		bits, ports, _ := strings.Cut(bits, ":")
 		addr, _, _ := strings.Cut(item, "/")
-		return "", "", fmt.Errorf("has a port behind an IPv6 network; write [%s/%s]:%s", addr, network, ports)
+		return "", "", fmt.Errorf("has a port behind an IPv6 network; write [%s/%s]:%s", addr, bits, ports)
 	}
 	return item, "", nil
 }
@@ -96,7 +97,7 @@ func parsePorts(text string) (first, last uint16, err error) {
 		last, err = parsePort(to)
 	}
 	if err != nil || first > last {
-		return 0, 0, fmt.Errorf("has no valid port: one from 1 to 65535, or two with a - between them, the lower first")
+		return 0, 0, errors.New("has no valid port: one from 1 to 65535, or two with a - between them, the lower first")
 	}
 	return first, last, nil
 }

@@ -74,7 +74,7 @@ func (c *plainConn) Read(p []byte) (int, error) {
 // RoundTrip implements http.RoundTripper. A message that a kept connection has not brought to the far side, as far as one
 // can tell (it was closed before any byte of an answer), is sent once more over a new one.
 func (p *plain) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Scheme != "http" || req.ContentLength < 0 || req.ContentLength > maxPlainBody || !isASCII(req.URL.Host) ||
+	if req.URL.Scheme != "http" || req.URL.Hostname() == "" || req.ContentLength < 0 || req.ContentLength > maxPlainBody || !isASCII(req.URL.Host) ||
 		req.ContentLength > 0 && req.GetBody == nil {
 		return p.next.RoundTrip(req)
 	}

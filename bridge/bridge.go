@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,6 +38,8 @@ type Options struct {
 	Unsettled time.Duration
 	// Window is how many events may be routed and not settled; 0 = 50 000.
 	Window int
+	// RangeAfter is how many deliveries a lane may have parked before what else would be parked is ranged; 0 = 10 000.
+	RangeAfter int
 }
 
 // Bridge is the event path of a process. Close ends it.
@@ -48,6 +51,9 @@ type Bridge struct {
 	standings *standings
 	metrics   *metrics
 	rules     *ruleCache
+
+	crowding sync.Mutex // held while crowded is changed; taken inside a lane's mu
+	crowded  atomic.Pointer[crowded]
 
 	ctx    context.Context // ends when Close begins: routers and sweepers stop, attempts are cut off later
 	cancel context.CancelFunc
@@ -83,6 +89,9 @@ func New(ctx context.Context, o Options) (*Bridge, error) {
 	}
 	if o.Window == 0 {
 		o.Window = 50_000
+	}
+	if o.RangeAfter == 0 {
+		o.RangeAfter = 10_000
 	}
 	dead, err := o.Log.Stream(ctx, eventlog.StreamConfig{Name: "DEAD", Subjects: []string{"dead.>"}})
 	if err != nil {
@@ -318,6 +327,9 @@ func (b *Bridge) RemoveTarget(name string) {
 	}
 	b.parkIn(l, func(*task) bool { return true }, reasonTargetDeleted) // the floor does not wait for what is under way
 	for _, p := range b.allPaths() {
+		if l.waiting.Ranged() > 0 {
+			p.dropRanged(journal.Drop{Target: name})
+		}
 		p.cancelParked(func(r journal.Route) bool { return r.Target == name }, reasonTargetDeleted)
 	}
 	l.standingChanged("", standing{})

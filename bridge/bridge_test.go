@@ -139,7 +139,7 @@ func (f *fixture) status(name, state string) bridge.TargetStatus {
 	var s bridge.TargetStatus
 	f.eventually(func() (string, bool) {
 		var err error
-		s, err = f.TargetStatus(name, 100)
+		s, err = f.TargetStatus(name)
 		f.must(err)
 		return fmt.Sprintf("target %s: %+v, want %s", name, s, state), s.State == state
 	})

@@ -32,9 +32,7 @@ func (l *lane) load() {
 
 // parkedUntil notes that something is parked until due; zero = nothing is. Called with mu held.
 func (l *lane) parkedUntil(due time.Time) {
-	if !due.IsZero() && (l.nextDue.IsZero() || due.Before(l.nextDue)) {
-		l.nextDue = due
-	}
+	l.nextDue = sooner(l.nextDue, due)
 }
 
 // readDue reads what is due and when the next after that is. Deliveries that are busy are passed over, before the views
@@ -74,7 +72,7 @@ func (l *lane) readDue() (found []*task, next time.Time, err error) {
 	return found, next, err
 }
 
-// loadNextDue looks once, when the lane is made, for what is parked.
+// loadNextDue looks for what is parked: when the lane is made, and when something was parked past it.
 func (l *lane) loadNextDue() {
 	at, err := l.b.o.Journal.NextDue(l.name)
 	if err != nil {
@@ -83,6 +81,7 @@ func (l *lane) loadNextDue() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.barren = false
 	l.parkedUntil(at)
 	l.start()
 }

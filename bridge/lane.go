@@ -46,8 +46,9 @@ func (t *task) id() taskID { return taskID{t.path, t.seq, t.route.Rule} }
 // Workers take live deliveries first; after seven of them, while something parked is due, it is that one's turn, so that a
 // backlog drains under load. How many attempts may begin is the gate's to say. The lock is never held over a call to the target, the log or the recorder.
 type lane struct {
-	b    *Bridge
-	name string
+	b       *Bridge
+	name    string
+	waiting *journal.Waiting // what it has on disk
 
 	mu      sync.Mutex // guards all below
 	def     *targets.Definition
@@ -64,6 +65,13 @@ type lane struct {
 	timer   *time.Timer // wakes the lane when something is due or the gate opens; nil until it was needed
 	closed  bool
 	removed bool // closed because the target was deleted
+
+	crowded   bool // much is parked: what else would be parked is ranged
+	slow      bool // live deliveries were parked lately because they waited for too long
+	taking    bool // a goroutine is taking deliveries out of a range
+	barren    bool // nothing was there to be taken
+	takeAfter time.Time
+	tookFrom  string // the bus
 }
 
 // parkedEvery is how often parked deliveries go first: at least 1/8 of the slots.
@@ -73,7 +81,7 @@ const parkedEvery = 8
 const dueBatch = 128
 
 func newLane(b *Bridge, def *targets.Definition, t targets.Target) *lane {
-	l := &lane{b: b, name: def.Name, def: &targets.Definition{Name: def.Name}}
+	l := &lane{b: b, name: def.Name, waiting: b.o.Journal.WaitingFor(def.Name), def: &targets.Definition{Name: def.Name}}
 	if b.standings != nil {
 		if s := b.standings.of(def.Name); s != (standing{}) {
 			l.gate.standing, l.gate.noted = &s, &s
@@ -138,14 +146,7 @@ func (b *Bridge) offer(t *task) {
 		return // otherwise the bridge is stopping: it stays owed, and the next start takes it up
 	}
 	l.hold(t)
-	reason, due := l.gate.parks(t.offered)
-	if reason == reasonBreaker && due.Sub(t.offered) < b.o.Unsettled {
-		reason = "" // it opens soon, and what is fresh goes first
-	}
-	if reason == "" && len(l.live)-l.head >= b.o.LiveQueue {
-		reason, due = reasonQueueFull, t.offered
-	}
-	if reason != "" {
+	if reason, due := l.parksNow(t.offered); reason != "" {
 		l.mu.Unlock()
 		t.path.rec.outcome(t, journal.Outcome{State: journal.Parked, At: t.offered, Due: due, Reason: reason})
 		return
@@ -160,9 +161,23 @@ func (b *Bridge) offer(t *task) {
 	l.mu.Unlock()
 }
 
+// parksNow says why a live delivery that comes now is parked, and until when; "" if it may wait in the queue. Called with mu
+// held.
+func (l *lane) parksNow(now time.Time) (reason string, due time.Time) {
+	reason, due = l.gate.parks(now)
+	if reason == reasonBreaker && due.Sub(now) < l.b.o.Unsettled {
+		reason = "" // it opens soon, and what is fresh goes first
+	}
+	if reason == "" && len(l.live)-l.head >= l.b.o.LiveQueue {
+		reason, due = reasonQueueFull, now
+	}
+	return reason, due
+}
+
 // start makes workers as long as there is work and room for one more, and sees to it that the lane is woken when there
 // will be. Called with mu held.
 func (l *lane) start() {
+	l.weigh()
 	if l.idle() {
 		return
 	}
@@ -177,12 +192,22 @@ func (l *lane) start() {
 		l.b.wg.Add(1)
 		go l.work()
 	}
+	at := l.takeMore(now)
 	switch {
 	case work > 0 && room == 0:
-		l.wakeAt(l.gate.opens(now))
+		at = sooner(at, l.gate.opens(now))
 	case now.Before(l.nextDue):
-		l.wakeAt(l.nextDue)
+		at = sooner(at, l.nextDue)
 	}
+	l.wakeAt(at)
+}
+
+// sooner returns the earlier of two moments, zero being none.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // wakeAt sets the timer; zero leaves it alone. Called with mu held.
@@ -342,6 +367,7 @@ func (l *lane) close(removed bool) []*task {
 	if l.timer != nil {
 		l.timer.Stop()
 	}
+	l.weigh()
 	queued := append([]*task(nil), l.live[l.head:]...)
 	l.live, l.head, l.ready = nil, 0, nil
 	return queued

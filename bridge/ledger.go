@@ -52,7 +52,7 @@ type LedgerDelivery struct {
 	journal.Counts
 	Pending uint64 `json:"pending"`
 	Live    uint64 `json:"live"`
-	Parked  uint64 `json:"parked"`
+	Parked  uint64 `json:"parked"` // with those that are ranged
 }
 
 func (d LedgerDelivery) difference() int64 {
@@ -116,8 +116,8 @@ func account(bus string, q LedgerQuery, l journal.Ledger) Ledger {
 		out.Difference += abs(hour.Events.difference())
 		for pair, c := range h.Deliveries {
 			st := l.Pending[h.Hour][pair]
-			d := LedgerDelivery{Rule: pair.Rule, Target: pair.Target, Counts: c, Pending: st.Live + st.Parked + st.Lost,
-				Live: st.Live, Parked: st.Parked}
+			d := LedgerDelivery{Rule: pair.Rule, Target: pair.Target, Counts: c, Pending: st.Live + st.Parked + st.Ranged + st.Lost,
+				Live: st.Live, Parked: st.Parked + st.Ranged}
 			hour.Deliveries = append(hour.Deliveries, d)
 			out.Difference += abs(d.difference())
 			t := total[pair]

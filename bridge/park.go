@@ -61,8 +61,8 @@ const (
 	reasonDisabled      = "disabled"   // the target is
 	reasonBreaker       = "breaker"    // of the target is open
 	reasonUnderWay      = "under_way"  // its attempt is taking long; it goes on
-	reasonTargetDeleted = "target_deleted"
-	reasonRuleDeleted   = "rule_deleted"
+	reasonTargetDeleted = journal.ReasonTargetDeleted
+	reasonRuleDeleted   = journal.ReasonRuleDeleted
 	reasonEventGone     = "event_gone" // retention or damage took the event
 	reasonExpired       = "expirytime" // of the event has passed
 )
@@ -72,6 +72,7 @@ const (
 func (l *lane) overdue(old func(*task) bool) (queued, underWay []*task, timeout time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	defer func() { l.slow = len(queued) > 0 || l.slow && l.head < len(l.live) }()
 	if live := l.live[l.head:]; slices.ContainsFunc(live, old) {
 		var keep []*task
 		for _, t := range live {

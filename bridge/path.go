@@ -253,6 +253,15 @@ func (p *path) setRules(revision uint64, rs []*rules.Rule) error {
 		}
 	}
 	if len(gone) > 0 {
+		ranged, err := p.b.o.Journal.RangedRules(p.name)
+		if err != nil {
+			p.b.log.Error("ranged deliveries were not cancelled", "bus", p.name, "err", err)
+		}
+		for name := range gone {
+			if ranged[name] {
+				p.dropRanged(journal.Drop{Rule: name})
+			}
+		}
 		p.cancelParked(func(r journal.Route) bool { return gone[r.Rule] }, reasonRuleDeleted)
 	}
 	return nil

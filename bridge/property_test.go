@@ -34,7 +34,7 @@ func TestWhateverHappensAllIsDelivered(t *testing.T) {
 func runSchedule(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	f := newFixture(t)
-	f.opts = bridge.Options{LiveQueue: 4, Unsettled: 20 * time.Millisecond, Window: 32}
+	f.opts = bridge.Options{LiveQueue: 4, Unsettled: 20 * time.Millisecond, Window: 32, RangeAfter: 3}
 	var mu sync.Mutex // guards all below
 	calm := false     // the targets answer
 	fate := rand.New(rand.NewPCG(seed, 2))
@@ -156,7 +156,7 @@ func TestWhateverIsRedrivenAddsUp(t *testing.T) {
 func runRedrives(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 3))
 	f := newFixture(t)
-	f.opts = bridge.Options{LiveQueue: 4, Unsettled: 20 * time.Millisecond, Window: 32}
+	f.opts = bridge.Options{LiveQueue: 4, Unsettled: 20 * time.Millisecond, Window: 32, RangeAfter: 3}
 	var calm atomic.Bool
 	var n atomic.Uint64
 	answer := func(targets.Delivery) error {

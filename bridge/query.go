@@ -53,11 +53,18 @@ type JourneyDelivery struct {
 	State      journal.State `json:"state"`
 	Reason     string        `json:"reason,omitempty"` // why it is in that state
 	Due        *time.Time    `json:"due,omitempty"`
+	Range      *JourneyRange `json:"range,omitempty"` // where it waits, if it is parked in a range
 	Attempts   []Attempt     `json:"attempts"`
 	DeadLetter string        `json:"deadLetter,omitempty"` // its id
 
 	Redrives  []JourneyRedrive `json:"redrives,omitempty"` // how often somebody asked for it, in order
 	Discarded *JourneyDiscard  `json:"discarded,omitempty"`
+}
+
+// JourneyRange is a range in which a delivery waits for its turn: from Next on, in order, Deliveries of them to the target.
+type JourneyRange struct {
+	Next       string `json:"next"` // position
+	Deliveries uint64 `json:"deliveries"`
 }
 
 // JourneyRedrive says that somebody made a delivery owed again. Attempts since then begin to count at 1.
@@ -257,7 +264,24 @@ func (p *path) journeyOf(ctx context.Context, f *Found) (*Journey, error) {
 			raw.RoutedAt = o.At // the record of the routing is stored a little later than the event was routed
 		}
 	}
+	for i := range out.Deliveries {
+		if err := p.whereRanged(&out.Deliveries[i]); err != nil {
+			return nil, err
+		}
+	}
 	return out, p.verdicts(out, f.Event, seq)
+}
+
+// whereRanged says of a delivery that waits in a range where that is.
+func (p *path) whereRanged(d *JourneyDelivery) error {
+	if d.State != journal.Parked || d.Reason != journal.ReasonRange || d.Due != nil {
+		return nil
+	}
+	r, ok, err := p.b.o.Journal.RangeOf(p.name, d.Target)
+	if err == nil && ok {
+		d.Range = &JourneyRange{Next: p.position(r.Next).String(), Deliveries: r.Count}
+	}
+	return err
 }
 
 // add brings an outcome into a delivery.
@@ -282,7 +306,7 @@ func (d *JourneyDelivery) add(o journal.Step) {
 		return // a crash made us repeat the attempt
 	}
 	d.State, d.Reason, d.Due = o.State, o.Reason, nil
-	if o.State == journal.Parked {
+	if o.State == journal.Parked && !o.Due.IsZero() {
 		d.Due = &o.Due
 	}
 	if o.State == journal.Dead {

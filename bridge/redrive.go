@@ -173,7 +173,7 @@ func (p *path) reopen(ctx context.Context, list []reopening) (why []error, err e
 			continue
 		}
 		key := fmt.Sprintf("%d %s %s", r.seq, r.rule, to)
-		if why[i], err = p.mayReopen(&r); err != nil {
+		if why[i], err = p.mayReopen(ctx, &r); err != nil {
 			return nil, err
 		}
 		if why[i] == nil && owed[key] {
@@ -214,7 +214,7 @@ func (p *path) reopen(ctx context.Context, list []reopening) (why []error, err e
 var errOwed = fault.New(fault.Conflict, "the target is owed this event already")
 
 // mayReopen says why a delivery cannot be owed again; nil if it can.
-func (p *path) mayReopen(r *reopening) (why, err error) {
+func (p *path) mayReopen(ctx context.Context, r *reopening) (why, err error) {
 	j := p.b.o.Journal
 	if r.dead != 0 {
 		if _, ok, err := j.DeadLetter(r.dead); err != nil || !ok {
@@ -222,6 +222,9 @@ func (p *path) mayReopen(r *reopening) (why, err error) {
 		}
 	}
 	if _, ok, err := j.FindPending(p.name, r.seq, r.rule, r.target()); err != nil || ok {
+		return errOwed, err
+	}
+	if in, err := p.inRange(ctx, r.seq, r.rule, r.target()); err != nil || in {
 		return errOwed, err
 	}
 	return nil, nil

@@ -4,6 +4,7 @@ package bridge
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/eventlog"
@@ -110,6 +111,9 @@ func (p *path) resume() (next uint64, err error) {
 	}
 	// A rule or target may have been deleted while nothing ran.
 	rs := p.rules.Load()
+	if err := p.dropDeleted(rs); err != nil {
+		return 0, err
+	}
 	p.cancelParked(func(r journal.Route) bool { return rs.byName[r.Rule] == nil }, reasonRuleDeleted)
 	p.cancelParked(func(r journal.Route) bool { return p.b.lane(r.Target) == nil }, reasonTargetDeleted)
 	// Lanes that looked for parked deliveries before this bus was open have passed over them.
@@ -126,6 +130,9 @@ type router struct {
 	scratch rules.Scratch
 	matches []rules.Match
 	routes  []journal.Route
+	// What goes into ranges, and the lanes it is for.
+	ranged   []journal.Route
+	rangedIn []*lane
 }
 
 // mark makes the newest rules the current ones, and has it written down from which position on they are in force
@@ -210,13 +217,19 @@ func (r *router) event(e eventlog.Entry) bool {
 		r.p.b.log.Warn("event could not be matched", "bus", r.p.name, "eventId", ev.ID, "err", err)
 		r.p.b.metrics.matchErrors.Inc()
 	}
-	r.routes = r.routes[:0]
+	p := r.p
+	r.routes, r.ranged, r.rangedIn = r.routes[:0], r.ranged[:0], nil
+	crowded := p.b.crowded.Load()
 	for _, m := range r.matches {
 		for i := range m.Rule.Targets {
-			r.routes = append(r.routes, journal.Route{Rule: m.Rule.Name, Revision: m.Rule.Revision, Target: m.Rule.Targets[i].Target})
+			route := journal.Route{Rule: m.Rule.Name, Revision: m.Rule.Revision, Target: m.Rule.Targets[i].Target}
+			if crowded == nil || !r.ranges((*crowded)[route.Target]) {
+				r.routes = append(r.routes, route)
+				continue
+			}
+			r.ranged = append(r.ranged, route)
 		}
 	}
-	p := r.p
 	check := journal.CheckOf(ev.Key())
 	p.track.add(e.Seq, 1+len(r.routes))
 	hour := journal.HourOf(e.Record.Received)
@@ -230,14 +243,34 @@ func (r *router) event(e eventlog.Entry) bool {
 			}
 		}, nil)
 	}
+	after := func() { p.track.done(e.Seq) }
+	if lanes := r.rangedIn; lanes != nil {
+		after = func() {
+			p.track.done(e.Seq)
+			for _, l := range lanes {
+				l.wasRanged(p)
+			}
+		}
+	}
 	if !p.rec.add(func(enc *journal.Encoder) {
-		enc.Routed(journal.Routed{Seq: e.Seq, Check: check, Hour: hour, Routes: rest})
-	}, func() { p.track.done(e.Seq) }) {
+		enc.Routed(journal.Routed{Seq: e.Seq, Check: check, Hour: hour, Routes: rest, Ranged: r.ranged})
+	}, after) {
 		return false
 	}
-	p.counters.routed(len(r.routes))
+	p.counters.routed(len(r.routes) + len(r.ranged))
 	for _, route := range r.routes {
 		p.b.offer(&task{path: p, seq: e.Seq, check: check, route: route})
+	}
+	return true
+}
+
+// ranges reports whether a delivery to a lane goes into a range, as long as one record can name it.
+func (r *router) ranges(l *lane) bool {
+	if l == nil || len(r.ranged) == routesPart || !l.ranges() {
+		return false
+	}
+	if !slices.Contains(r.rangedIn, l) {
+		r.rangedIn = append(r.rangedIn, l)
 	}
 	return true
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/fault"
-	"github.com/rialto-bridge/rialto/internal/journal"
 )
 
 // Words for where a target stands.
@@ -25,38 +24,32 @@ func TargetStates() []string {
 
 // TargetStatus is where a target stands and what it is owed.
 type TargetStatus struct {
-	State      string     `json:"state"`           // one of TargetStates
-	Since      *time.Time `json:"since,omitempty"` // when that began, if it is known
-	Reason     string     `json:"reason,omitempty"`
-	Live       int        `json:"live"`                 // deliveries waiting in memory or under way
-	Parked     int        `json:"parked"`               // deliveries waiting on disk, over all buses
-	ParkedMore bool       `json:"parkedMore,omitempty"` // there are more: they were not counted to the end
-	NextDue    *time.Time `json:"nextDue,omitempty"`    // when the next of them is tried; absent while none will be
+	State   string     `json:"state"`           // one of TargetStates
+	Since   *time.Time `json:"since,omitempty"` // when that began, if it is known
+	Reason  string     `json:"reason,omitempty"`
+	Live    int        `json:"live"`              // deliveries waiting in memory or under way
+	Parked  int        `json:"parked"`            // deliveries waiting on disk, over all buses
+	Ranged  int        `json:"ranged,omitempty"`  // of those, how many wait in ranges
+	NextDue *time.Time `json:"nextDue,omitempty"` // when the next of them is tried; absent while none will be
 }
 
-// TargetStatus returns where a target stands; it counts up to count parked deliveries, of which it reads a million or so in
-// a second. The error is NotFound if there is no such target.
-func (b *Bridge) TargetStatus(name string, count int) (TargetStatus, error) {
+// TargetStatus returns where a target stands. The error is NotFound if there is no such target.
+func (b *Bridge) TargetStatus(name string) (TargetStatus, error) {
 	l := b.lane(name)
 	if l == nil {
 		return TargetStatus{}, fault.New(fault.NotFound, "no target %q", name)
 	}
 	var s TargetStatus
-	var due time.Time
-	err := b.o.Journal.DueFor(name, func(k journal.DueKey) (journal.Verdict, error) {
-		if s.Parked == count {
-			s.ParkedMore = true
-			return journal.Stop, nil
-		}
-		if s.Parked++; due.IsZero() {
-			due = k.Due
-		}
-		return journal.Skip, nil
-	}, nil)
+	now := b.o.Now()
+	due, err := b.o.Journal.NextDue(name)
 	if err != nil {
 		return s, err
 	}
-	now := b.o.Now()
+	s.Ranged = l.waiting.Ranged()
+	s.Parked = l.waiting.Parked() + s.Ranged
+	if s.Ranged > 0 && due.IsZero() {
+		due = now
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var since time.Time

@@ -70,7 +70,7 @@ func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge,
 				return checked(doc, func(doc []byte) (*targets.Definition, error) { return targets.ParseDefinition(doc, catalog) })
 			},
 			Redact: func(doc []byte) []byte { return secret.Redact(doc) },
-			Status: func(name string, brief bool) any { return targetStatus(b, name, brief) },
+			Status: func(name string, _ bool) any { return targetStatus(b, name) },
 		},
 		{
 			Name: kindRule, Plural: "rules", Scoped: true, Schema: []byte(ruleSchema),
@@ -94,19 +94,9 @@ func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge,
 	}
 }
 
-// How many parked deliveries of a target are counted for its status, alone and in a list.
-const (
-	parkedCounted = 100_000
-	parkedInList  = 1000
-)
-
 // targetStatus is where a target stands; nil if its definition is not in force.
-func targetStatus(b *bridge.Bridge, name string, brief bool) any {
-	count := parkedCounted
-	if brief {
-		count = parkedInList
-	}
-	s, err := b.TargetStatus(name, count)
+func targetStatus(b *bridge.Bridge, name string) any {
+	s, err := b.TargetStatus(name)
 	if err != nil {
 		return nil
 	}

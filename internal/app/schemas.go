@@ -166,7 +166,7 @@ var targetStatusSchema = fmt.Sprintf(`{
     "reason": {"type": "string"},
     "live": {"type": "integer", "description": "Deliveries waiting in memory or under way."},
     "parked": {"type": "integer", "description": "Deliveries waiting on disk."},
-    "parkedMore": {"type": "boolean", "description": "There are more than were counted."},
+    "ranged": {"type": "integer", "description": "Of those, the ones that have no record of their own yet, because so many wait."},
     "nextDue": {"type": "string", "format": "date-time", "description": "When the next of them is tried; absent while none will be."}
   }
 }`, strings.Join(bridge.TargetStates(), `", "`))

@@ -30,6 +30,8 @@ type application struct {
 	mention map[uint64]struct{}
 	jobs    map[uint64]*jobCounts
 	highest map[byte]uint64 // of the sequences of other streams that were named
+	backlog map[string]*backlog
+	dropped map[RoutePair]uint64
 }
 
 type pendingID struct {
@@ -39,7 +41,8 @@ type pendingID struct {
 
 // counts are the deliveries of an hour, rule and target.
 type counts struct {
-	key []byte
+	key  []byte
+	pair RoutePair
 	Counts
 }
 
@@ -58,10 +61,12 @@ func (j *Journal) Apply(bus string, record uint64, message []byte) error {
 	}
 	a := application{j: j, bus: bus, record: record, base: base, batch: j.db.NewBatch(),
 		pending: make(map[pendingID]*Pending), counts: make(map[string]*counts), events: make(map[uint32]*eventCounts),
-		mention: make(map[uint64]struct{}), jobs: make(map[uint64]*jobCounts), highest: make(map[byte]uint64)}
+		mention: make(map[uint64]struct{}), jobs: make(map[uint64]*jobCounts), highest: make(map[byte]uint64),
+		backlog: make(map[string]*backlog), dropped: make(map[RoutePair]uint64)}
 	defer a.batch.Close()
 	if err := Decode(message, Visitor{Routed: a.routed, Skipped: a.skipped, Outcome: a.outcome, Pending: a.again,
-		Mark: a.mark, RuleDoc: a.ruleDoc, Floor: a.floor, Redrive: a.redrive, Discard: a.discard}); err != nil {
+		Mark: a.mark, RuleDoc: a.ruleDoc, Floor: a.floor, Redrive: a.redrive, Discard: a.discard,
+		Taking: a.take, Drop: a.drop}); err != nil {
 		return fmt.Errorf("journey message %d of bus %s: %w", record, bus, err)
 	}
 	if err := a.finish(); err != nil {
@@ -97,11 +102,17 @@ func (a *application) finish() error {
 	for seq := range a.mention {
 		errs = append(errs, a.set(u64(u64(key('j', a.bus), seq), a.record), nil))
 	}
-	errs = append(errs, a.finishJobs(), a.set(key('w', a.bus, 'J'), u64(nil, a.record)))
+	errs = append(errs, a.finishJobs(), a.finishBacklogs(), a.set(key('w', a.bus, 'J'), u64(nil, a.record)))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return a.batch.Commit(pebble.NoSync)
+	if err := a.batch.Commit(pebble.NoSync); err != nil {
+		return err
+	}
+	for target, b := range a.backlog {
+		a.j.WaitingFor(target).add(b.was, b.waits)
+	}
+	return nil
 }
 
 // find returns the pending delivery as this message has left it so far; nil if there is none.
@@ -132,7 +143,7 @@ func (a *application) countsOf(hour uint32, r Route) (*counts, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &counts{key: k}
+	c := &counts{key: k, pair: RoutePair{r.Rule, r.Target}}
 	if b != nil {
 		if err := c.Counts.decode(b); err != nil {
 			return nil, err
@@ -176,7 +187,7 @@ func (a *application) routed(r Routed) error {
 		if err != nil {
 			return err
 		}
-		if len(r.Routes) == 0 {
+		if len(r.Routes)+len(r.Ranged) == 0 {
 			ev.unmatched++
 		} else {
 			ev.matched++
@@ -189,6 +200,11 @@ func (a *application) routed(r Routed) error {
 			return err
 		}
 		c.Owed++
+	}
+	for _, rt := range r.Ranged {
+		if err := a.ranged(r.Seq, r.Hour, rt); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -218,7 +234,7 @@ func (a *application) outcome(o Outcome) error {
 		return nil
 	}
 	if p.State == Parked {
-		if err := a.batch.Delete(dueKey(a.bus, *p), nil); err != nil {
+		if err := a.unpark(p); err != nil {
 			return err
 		}
 	}
@@ -235,8 +251,7 @@ func (a *application) outcome(o Outcome) error {
 		a.put(&next)
 		return nil
 	case Parked:
-		a.put(&next)
-		return a.set(dueKey(a.bus, next), nil)
+		return a.park(&next)
 	}
 	a.pending[pendingID{o.Seq, o.Route.Rule, o.Route.Target}] = nil
 	c, err := a.countsOf(p.Hour, o.Route)
@@ -263,7 +278,7 @@ func (a *application) again(p Pending) error {
 		return err
 	}
 	if old != nil && old.State == Parked {
-		if err := a.batch.Delete(dueKey(a.bus, *old), nil); err != nil {
+		if err := a.unpark(old); err != nil {
 			return err
 		}
 	}
@@ -274,11 +289,31 @@ func (a *application) again(p Pending) error {
 		}
 		c.Owed++
 	}
-	a.put(&p)
 	if p.State == Parked {
-		return a.set(dueKey(a.bus, p), nil)
+		return a.park(&p)
 	}
+	a.put(&p)
 	return nil
+}
+
+// park notes that a delivery waits on disk, unpark that it does not, or is about to wait for something else.
+func (a *application) park(p *Pending) error {
+	b, err := a.backlogOf(p.Route.Target)
+	if err != nil {
+		return err
+	}
+	b.parked++
+	a.put(p)
+	return a.set(dueKey(a.bus, *p), nil)
+}
+
+func (a *application) unpark(p *Pending) error {
+	b, err := a.backlogOf(p.Route.Target)
+	if err != nil {
+		return err
+	}
+	b.parked -= min(b.parked, 1)
+	return a.batch.Delete(dueKey(a.bus, *p), nil)
 }
 
 func (a *application) mark(m Mark) error {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -22,13 +23,16 @@ type Options struct {
 }
 
 // viewFormat changes when a view's layout does; views of another format are deleted and rebuilt.
-const viewFormat = "3"
+const viewFormat = "4"
 
 // Journal is the set of views. See the package comment for who may call what.
 type Journal struct {
 	view
 	db     *pebble.DB
 	logger *slog.Logger
+
+	mu      sync.Mutex          // guards waiting
+	waiting map[string]*Waiting // by target
 }
 
 // view reads from the database as it is now, or as it was at one moment.
@@ -60,7 +64,11 @@ func Open(o Options) (*Journal, error) {
 			return nil, fmt.Errorf("open views: %w", err)
 		}
 	}
-	return &Journal{view: view{db}, db: db, logger: log}, nil
+	j := &Journal{view: view{db}, db: db, logger: log, waiting: make(map[string]*Waiting)}
+	if err := j.countWaiting(); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return j, nil
 }
 
 func reset(dir, format string) error {
@@ -169,10 +177,12 @@ func (s view) get(k []byte) ([]byte, error) {
 //	b                                              -> seq           where counting begins
 //	l  hour (4)                                    -> matched, unmatched, lost
 //	o  hour (4), rule, 0, target                   -> counts of deliveries
+//	y  rule or "", 0, target or ""                 -> seq           what was ranged for it until there is dropped
 //
 // and without a bus in front:
 //
 //	d  target, 0, due in ms (8), bus, 0, seq (8), rule    -> ""     parked deliveries in order of due time
+//	g  target, 0, bus                                     -> parked, next, last, ranged     what waits for a target
 //	x  DEAD seq (8)                                       -> bus, check, hour, outcome     dead letters
 //	v  job (8), bus                                       -> counts     what became of what a job handled
 //	h  bus, 0, 'D' | 'J'                                  -> seq        highest place in DEAD or JOBS that JOURNEY named

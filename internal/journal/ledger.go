@@ -20,6 +20,7 @@ type Counts struct {
 	Expired   uint64 `json:"expired"`
 	Cancelled uint64 `json:"cancelled"`
 	Discarded uint64 `json:"discarded"`
+	Ranged    uint64 `json:"ranged,omitempty"` // pending in a range
 }
 
 // Open returns how many are owed and have not ended.
@@ -46,7 +47,7 @@ func (c *Counts) ended(s State) *uint64 {
 
 func (c Counts) encode() []byte {
 	var b []byte
-	for _, v := range []uint64{c.Owed, c.Delivered, c.Dead, c.Expired, c.Cancelled, c.Discarded} {
+	for _, v := range []uint64{c.Owed, c.Delivered, c.Dead, c.Expired, c.Cancelled, c.Discarded, c.Ranged} {
 		b = binary.AppendUvarint(b, v)
 	}
 	return b
@@ -54,7 +55,7 @@ func (c Counts) encode() []byte {
 
 func (c *Counts) decode(b []byte) error {
 	d := decoder{b: b}
-	*c = Counts{d.uint(), d.uint(), d.uint(), d.uint(), d.uint(), d.uint()}
+	*c = Counts{d.uint(), d.uint(), d.uint(), d.uint(), d.uint(), d.uint(), d.uint()}
 	return d.err
 }
 
@@ -66,6 +67,7 @@ func (c *Counts) Add(o Counts) {
 	c.Expired += o.Expired
 	c.Cancelled += o.Cancelled
 	c.Discarded += o.Discarded
+	c.Ranged += o.Ranged
 }
 
 // EventCounts are the events of an hour.
@@ -90,7 +92,8 @@ type RoutePair struct{ Rule, Target string }
 type Standing struct {
 	Live   uint64
 	Parked uint64
-	Lost   uint64 // neither parked nor above the floor: nobody will ever make them
+	Ranged uint64
+	Lost   uint64 // neither parked, nor in a range, nor above the floor: nobody will ever make them
 }
 
 // Ledger is the account of a bus as of one moment.
@@ -120,6 +123,9 @@ func (j *Journal) Ledger(bus string, from, to uint32) (Ledger, error) {
 	if l.Hours, err = s.hours(bus, from, to); err != nil {
 		return l, err
 	}
+	if err := l.ranged(s, bus); err != nil {
+		return l, err
+	}
 	err = s.eachIndexed(bus, l.RoutedTo+1, l.Indexed, func(hour uint32, n uint64) error {
 		if hour >= from && hour <= to {
 			l.NotRouted[hour] += n
@@ -133,22 +139,52 @@ func (j *Journal) Ledger(bus string, from, to uint32) (Ledger, error) {
 		if p.Hour < from || p.Hour > to {
 			return true, nil
 		}
-		if l.Pending[p.Hour] == nil {
-			l.Pending[p.Hour] = make(map[RoutePair]Standing)
-		}
-		pair := RoutePair{p.Route.Rule, p.Route.Target}
-		st := l.Pending[p.Hour][pair]
-		switch {
-		case p.State == Parked:
-			st.Parked++
-		case p.Seq <= l.Floor:
-			st.Lost++
-		default:
-			st.Live++
-		}
-		l.Pending[p.Hour][pair] = st
+		l.stands(p.Hour, RoutePair{p.Route.Rule, p.Route.Target}, func(st *Standing) {
+			switch {
+			case p.State == Parked:
+				st.Parked++
+			case p.Seq <= l.Floor:
+				st.Lost++
+			default:
+				st.Live++
+			}
+		})
 		return true, nil
 	})
+}
+
+// ranged brings in what is pending in ranges. What is counted so without a range is lost: damage took its record.
+func (l *Ledger) ranged(s view, bus string) error {
+	open := make(map[string]bool)
+	err := s.eachRange(bus, func(target string, _ Range) error {
+		open[target] = true
+		return nil
+	})
+	for _, h := range l.Hours {
+		for pair, c := range h.Deliveries {
+			if c.Ranged == 0 {
+				continue
+			}
+			l.stands(h.Hour, pair, func(st *Standing) {
+				if open[pair.Target] {
+					st.Ranged = c.Ranged
+				} else {
+					st.Lost += c.Ranged
+				}
+			})
+		}
+	}
+	return err
+}
+
+// stands changes how the pending deliveries of an hour, rule and target stand.
+func (l *Ledger) stands(hour uint32, pair RoutePair, change func(*Standing)) {
+	if l.Pending[hour] == nil {
+		l.Pending[hour] = make(map[RoutePair]Standing)
+	}
+	st := l.Pending[hour][pair]
+	change(&st)
+	l.Pending[hour][pair] = st
 }
 
 func (s view) hours(bus string, from, to uint32) ([]HourCounts, error) {

@@ -102,7 +102,7 @@ type Journey struct {
 	RoutedAt time.Time // when the record was stored
 	Check    Check
 	Routes   []Route
-	Outcomes []Step // in the order in which they were recorded
+	Outcomes []Step // in the order in which they were recorded; what was ranged begins with being so (ReasonRange)
 }
 
 // maxJourneyRecords bounds what one journey reads: an event with more messages has been retried, or sent to targets,
@@ -147,6 +147,7 @@ func (j *Journal) Journey(ctx context.Context, bus string, stream *eventlog.Stre
 				if x.Seq == seq {
 					out.Routed, out.RoutedAt, out.Check = true, raw.Stored, x.Check
 					out.Routes = append(out.Routes, x.Routes...)
+					out.ranged(x, raw.Stored)
 				}
 				return nil
 			},
@@ -179,7 +180,7 @@ func (j *Journal) Journey(ctx context.Context, bus string, stream *eventlog.Stre
 			return out, err
 		}
 	}
-	return out, nil
+	return out, out.standInRanges(j, bus)
 }
 
 // redriven notes a redrive: what it owes is a route of the event if it has not been one.

@@ -67,6 +67,7 @@ type Routed struct {
 	Check  Check
 	Hour   uint32 // of the event's arrival, hours since 1970
 	Routes []Route
+	Ranged []Route // owed as well, and not live: see Range
 }
 
 // HourOf returns the hour of a time as used in records and the ledger.
@@ -129,6 +130,7 @@ const (
 
 	kindRoute   = 'r' // defines the next route index of this message
 	kindRouted  = 'R'
+	kindRanged  = 'N' // as kindRouted, with what is ranged behind
 	kindSkipped = 'S' // sequences without an event
 	kindOutcome = 'O'
 	kindPending = 'P'
@@ -228,11 +230,26 @@ func (e *Encoder) Routed(r Routed) {
 	for _, rt := range r.Routes {
 		idx = append(idx, e.route(rt))
 	}
-	e.begin(kindRouted)
+	for _, rt := range r.Ranged {
+		idx = append(idx, e.route(rt))
+	}
+	if len(r.Ranged) > 0 {
+		e.begin(kindRanged)
+	} else {
+		e.begin(kindRouted)
+	}
 	e.sequence(r.Seq)
 	e.buf = binary.BigEndian.AppendUint32(e.buf, uint32(r.Check))
 	e.int(int64(r.Hour) - int64(e.hour))
 	e.hour = r.Hour
+	n := len(r.Routes)
+	e.indexes(idx[:n])
+	if len(r.Ranged) > 0 {
+		e.indexes(idx[n:])
+	}
+}
+
+func (e *Encoder) indexes(idx []uint64) {
 	e.uint(uint64(len(idx)))
 	for _, i := range idx {
 		e.uint(i)
@@ -334,6 +351,8 @@ type Visitor struct {
 	Floor   func(seq uint64) error
 	Redrive func(Redrive) error
 	Discard func(Discard) error
+	Taking  func(Taking) error
+	Drop    func(Drop) error
 }
 
 // ErrFormat is returned for bytes that are no JOURNEY message.
@@ -358,6 +377,7 @@ type decoder struct {
 	b       []byte
 	routes  []Route
 	scratch []Route
+	taken   []Taken
 	rules   []RuleRef
 	seq     uint64
 	hour    int64
@@ -439,6 +459,19 @@ func (d *decoder) route() Route {
 	return d.routes[i]
 }
 
+// routeList adds a list of routes to scratch and returns how many they are.
+func (d *decoder) routeList() int {
+	n := d.uint()
+	if n > uint64(len(d.b)) {
+		d.fail("routes")
+		return 0
+	}
+	for range n {
+		d.scratch = append(d.scratch, d.route())
+	}
+	return int(n)
+}
+
 func (d *decoder) state() State {
 	s := State(d.byte())
 	if stateNames[s] == "" {
@@ -453,20 +486,17 @@ func (d *decoder) record(v Visitor) error {
 	case kindRoute:
 		r := Route{Rule: d.str(), Revision: d.uint(), Target: d.str()}
 		d.routes = append(d.routes, r)
-	case kindRouted:
+	case kindRouted, kindRanged:
 		r := Routed{Seq: d.sequence(), Check: d.check()}
 		d.hour += d.int()
 		r.Hour = uint32(d.hour)
-		n := d.uint()
-		if n > uint64(len(d.b)) {
-			d.fail("routes")
-			return nil
-		}
 		d.scratch = d.scratch[:0]
-		for range n {
-			d.scratch = append(d.scratch, d.route())
+		n := d.routeList()
+		if kind == kindRanged {
+			d.routeList()
+			r.Ranged = d.scratch[n:]
 		}
-		r.Routes = d.scratch
+		r.Routes = d.scratch[:n:n]
 		return call(d, v.Routed, r)
 	case kindSkipped:
 		from := d.sequence()
@@ -501,6 +531,10 @@ func (d *decoder) record(v Visitor) error {
 		return call(d, v.Redrive, d.redrive())
 	case kindDiscard:
 		return call(d, v.Discard, d.discard())
+	case kindTake:
+		return call(d, v.Taking, d.taking())
+	case kindDrop:
+		return call(d, v.Drop, Drop{Rule: d.str(), Target: d.str()})
 	default:
 		if d.err == nil {
 			d.fail(fmt.Sprintf("record kind %q", kind))

@@ -38,6 +38,13 @@ func everything(e *journal.Encoder) []any {
 			At: base, Due: base.Add(time.Second), By: "ci"},
 		journal.Redrive{Seq: 101, Route: warm, Was: journal.Cancelled, At: base.Add(time.Hour), Due: base},
 		journal.Discard{Seq: 100, Route: warm, Hour: 493_000, Dead: 5, Job: 12, At: base, By: "ci", Why: "of no use any more"},
+		journal.Routed{Seq: 301, Check: 5, Hour: 493_001, Routes: []journal.Route{log}, Ranged: []journal.Route{warm, log}},
+		journal.Routed{Seq: 302, Check: 6, Hour: 493_001, Ranged: []journal.Route{warm}},
+		journal.Taking{Target: "ops-webhook", To: 303, At: base.Add(time.Hour), Deliveries: []journal.Taken{
+			{Seq: 301, Route: warm, Check: 5, Hour: 493_001}, {Seq: 302, Route: warm, Check: 6, Hour: 493_002}}},
+		journal.Taking{Target: "archive", To: 400, At: base},
+		journal.Drop{Rule: "too-warm"},
+		journal.Drop{Target: "archive"},
 	}
 	for _, r := range records {
 		add(e, r)
@@ -65,6 +72,10 @@ func add(e *journal.Encoder, r any) {
 		e.Redrive(r)
 	case journal.Discard:
 		e.Discard(r)
+	case journal.Taking:
+		e.Taking(r)
+	case journal.Drop:
+		e.Drop(r)
 	}
 }
 
@@ -73,6 +84,10 @@ func decode(b []byte) (out []any, err error) {
 		switch v := r.(type) {
 		case journal.Routed:
 			v.Routes = append([]journal.Route(nil), v.Routes...)
+			v.Ranged = append([]journal.Route(nil), v.Ranged...)
+			r = v
+		case journal.Taking:
+			v.Deliveries = append([]journal.Taken(nil), v.Deliveries...)
 			r = v
 		case journal.Mark:
 			v.Rules = append([]journal.RuleRef(nil), v.Rules...)
@@ -94,6 +109,8 @@ func decode(b []byte) (out []any, err error) {
 		Floor:   func(seq uint64) error { return keep(seq) },
 		Redrive: func(r journal.Redrive) error { return keep(r) },
 		Discard: func(d journal.Discard) error { return keep(d) },
+		Taking:  func(t journal.Taking) error { return keep(t) },
+		Drop:    func(d journal.Drop) error { return keep(d) },
 	})
 	return out, err
 }

@@ -234,8 +234,7 @@ func (a *application) redrive(r Redrive) error {
 	}
 	p := Pending{Seq: r.Seq, Route: r.Route, Check: r.Check, Hour: r.Hour, State: Parked, Due: r.Due,
 		Redrive: &Redriven{Job: r.Job, Dead: r.Dead, Edited: r.Edited, Via: r.From, Record: a.record}}
-	a.put(&p)
-	if err := a.set(dueKey(a.bus, p), nil); err != nil || r.Job == 0 {
+	if err := a.park(&p); err != nil || r.Job == 0 {
 		return err
 	}
 	return a.handled(r.Job)

@@ -32,7 +32,7 @@ func (j *Journal) Trim(bus string, seq, record uint64) error {
 		return err
 	}
 	below('m', m.First)
-	errs = append(errs, j.dropRules(b, bus, m.First, record))
+	errs = append(errs, j.dropRules(b, bus, m.First, record), j.forgetDrops(b, bus, seq))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -91,18 +91,26 @@ func (j *Journal) Forget(bus string) error {
 		}
 		return true, b.Delete(bytes.Clone(k), nil)
 	})}
-	for _, letter := range []byte("wfisrjpmuaeblo") {
+	waiting, err := j.forgetBacklogs(b, bus)
+	errs = append(errs, err)
+	for _, letter := range []byte("wfisrjpmuaebloy") {
 		prefix := key(letter, bus)
 		errs = append(errs, b.DeleteRange(prefix, after(prefix), nil))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return b.Commit(pebble.NoSync)
+	if err := b.Commit(pebble.NoSync); err != nil {
+		return err
+	}
+	for target, was := range waiting {
+		j.WaitingFor(target).add(was, waits{})
+	}
+	return nil
 }
 
 // OldestNeeded returns the lowest JOURNEY sequence that a redriven delivery rests on, and the lowest event position whose
-// event is needed by what is pending; 0 where nothing is. A delivery that was redriven from a dead letter has a copy of its
+// event is needed by what is pending, ranges included; 0 where nothing is. A delivery that was redriven from a dead letter has a copy of its
 // event, and does not need it in the bus.
 func (j *Journal) OldestNeeded(bus string) (record, seq uint64, err error) {
 	err = j.EachPending(bus, func(p Pending) (bool, error) {
@@ -114,6 +122,13 @@ func (j *Journal) OldestNeeded(bus string) (record, seq uint64, err error) {
 		}
 		seq = lower(seq, p.Seq)
 		return true, nil
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	err = j.eachRange(bus, func(_ string, r Range) error {
+		seq = lower(seq, r.Next)
+		return nil
 	})
 	return record, seq, err
 }

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rialto-bridge/rialto/bridge"
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/internal/journal"
+	"github.com/rialto-bridge/rialto/targets"
+)
+
+// publish sends count events as fast as they are taken in, and waits for their acknowledgements.
+func (f *fixture) publish(typ, prefix string, count int, data []byte) {
+	f.t.Helper()
+	var stored sync.WaitGroup
+	stored.Add(count)
+	for i := range count {
+		rec := &event.Record{Event: event.Event{ID: fmt.Sprint(prefix, i), Source: "/test", Type: typ, Data: data}}
+		f.must(f.Publish(context.Background(), "default", rec, func(r bridge.Receipt) {
+			if r.Err != nil {
+				f.t.Error(r.Err)
+			}
+			stored.Done()
+		}))
+	}
+	stored.Wait()
+}
+
+// waits waits until a target is owed n deliveries, all on disk.
+func (f *fixture) waits(name string, n int) bridge.TargetStatus {
+	f.t.Helper()
+	return f.parked(name, n)
+}
+
+func (f *fixture) account() bridge.LedgerDelivery {
+	f.t.Helper()
+	l, err := f.Ledger(context.Background(), bridge.LedgerQuery{Bus: "default"})
+	f.must(err)
+	if !l.Balanced || len(l.Deliveries) != 1 {
+		f.t.Fatalf("account %+v", l)
+	}
+	return l.Deliveries[0]
+}
+
+// rebuild restarts the bridge with views that are made anew.
+func (f *fixture) rebuild() {
+	f.t.Helper()
+	f.stop(time.Second)
+	f.must(os.RemoveAll(f.views()))
+	f.start()
+}
+
+// downFor is a bridge with a target that is down, and owed count deliveries, most of them in a range.
+func downFor(t *testing.T, count int, up *atomic.Bool) *fixture {
+	t.Helper()
+	f := newFixture(t)
+	f.opts = bridge.Options{RangeAfter: 50, LiveQueue: 20, Unsettled: 50 * time.Millisecond}
+	f.target("ops", `{"concurrency":4,"breaker":{"minAttempts":3,"open":"100ms","maxOpen":"100ms"},"retry":{"schedule":["50ms"],"maxAttempts":1000}}`, func(targets.Delivery) error {
+		if up.Load() {
+			return nil
+		}
+		return targets.StatusError(503, 0)
+	})
+	f.rule("all", "reading", "ops")
+	f.start()
+	f.send("reading", ids("first", 4)...)
+	f.status("ops", bridge.TargetOpen)
+	f.publish("reading", "e", count-4, []byte("{}"))
+	return f
+}
+
+// A target that stays down has some deliveries parked, and a range for the rest: no record of its own for each. When it is
+// back what is fresh goes first, the rest is delivered in turn, and each once.
+func TestATargetThatStaysDownHasARange(t *testing.T) {
+	const count = 3000
+	var up atomic.Bool
+	f := downFor(t, count, &up)
+	defer func() { f.stop(time.Second) }()
+	s := f.waits("ops", count)
+	if records := s.Parked - s.Ranged; records > count/2 || s.NextDue == nil {
+		t.Errorf("%d records for %d deliveries: %+v", records, count, s)
+	}
+	before := f.account()
+	if before.Parked < uint64(s.Ranged) || before.Ranged == 0 || before.Owed != count {
+		t.Errorf("account %+v", before)
+	}
+	last := fmt.Sprint("e", count-5)
+	d := f.journey(last, bridge.StatePending).Journey.Deliveries[0]
+	if d.State != journal.Parked || d.Reason != "range" || d.Range == nil || d.Range.Deliveries < 100 || d.Due != nil {
+		t.Errorf("delivery %+v, range %+v", d, d.Range)
+	}
+	if _, err := f.Redrive(context.Background(), bridge.RedriveRequest{Bus: "default", ID: last}); fault.KindOf(err) != fault.Conflict {
+		t.Errorf("redrive of what waits: %v", err)
+	}
+	f.rebuild()
+	f.status("ops", bridge.TargetOpen)
+	if after := f.account(); after.Owed != count || after.Pending != count || after.Ranged == 0 {
+		t.Errorf("rebuilt %+v, it was %+v", after, before)
+	}
+	up.Store(true)
+	f.eventually(func() (string, bool) {
+		s, err := f.TargetStatus("ops")
+		f.must(err)
+		return fmt.Sprintf("%+v", s), s.State == bridge.TargetActive
+	})
+	ops := f.targets["ops"]
+	n := len(ops.attempts(t, 1))
+	f.send("reading", "fresh")
+	f.journey("fresh", bridge.StateDelivered)
+	all := ops.attempts(t, 1)
+	if i := slices.IndexFunc(all, func(d targets.Delivery) bool { return d.Event.ID == "fresh" }); i > n+50 {
+		t.Errorf("%d attempts went before the fresh event", i-n)
+	}
+	if l := f.balanced(); l.Deliveries[0].Delivered != count+1 || l.Deliveries[0].Ranged != 0 {
+		t.Errorf("account %+v", l.Deliveries)
+	}
+	delivered := map[string]int{}
+	for _, d := range f.targets["ops"].attempts(t, 1)[n:] {
+		delivered[d.Event.ID]++
+	}
+	for id, n := range delivered {
+		if n != 1 {
+			t.Errorf("%s was delivered %d times", id, n)
+		}
+	}
+	d = f.journey(last, bridge.StateDelivered).Journey.Deliveries[0]
+	if len(d.Attempts) != 1 || d.Range != nil {
+		t.Errorf("delivery %+v", d)
+	}
+	was := f.account()
+	f.rebuild()
+	if d := cmp.Diff(was, f.account()); d != "" {
+		t.Errorf("the account, and when it was rebuilt:\n%s", d)
+	}
+}
+
+// A target that answers, and more slowly than events come, gets a range as well, and what is fresh while its queue is short.
+func TestASlowTargetHasARange(t *testing.T) {
+	const count = 1000
+	f := newFixture(t)
+	f.opts = bridge.Options{RangeAfter: 20, LiveQueue: 1000, Unsettled: 20 * time.Millisecond}
+	release := make(chan struct{})
+	f.target("ops", `{"concurrency":1}`, func(targets.Delivery) error { <-release; return nil })
+	f.rule("all", "reading", "ops")
+	f.start()
+	defer f.stop(time.Second)
+	sent := 0
+	f.eventually(func() (string, bool) {
+		f.send("reading", ids(fmt.Sprint("e", sent, "-"), 10)...)
+		sent += 10
+		s, err := f.TargetStatus("ops")
+		f.must(err)
+		return fmt.Sprintf("%+v", s), s.Ranged > 100
+	})
+	close(release)
+	if l := f.balanced(); l.Deliveries[0].Delivered != uint64(sent) {
+		t.Errorf("account %+v, %d were sent", l.Deliveries, sent)
+	}
+}
+
+// What waits in a range ends when its target is deleted, and the range goes.
+func TestADeletedTargetEndsItsRange(t *testing.T) {
+	const count = 500
+	var up atomic.Bool
+	f := downFor(t, count, &up)
+	defer func() { f.stop(time.Second) }()
+	f.waits("ops", count)
+	f.RemoveTarget("ops")
+	def := f.targets["ops"]
+	delete(f.targets, "ops")
+	l := f.balanced()
+	if d := l.Deliveries[0]; d.Cancelled != count || d.Ranged != 0 {
+		t.Errorf("account %+v", d)
+	}
+	d := f.journey(fmt.Sprint("e", count-5), bridge.StateCancelled).Journey.Deliveries[0]
+	if d.Reason != "target_deleted" || d.Range != nil {
+		t.Errorf("delivery %+v", d)
+	}
+	// A target of the same name has nothing of that, and gets what comes for it; and what is asked for.
+	up.Store(true)
+	f.targets["ops"] = def
+	f.must(f.SetTarget(def.def, def))
+	if _, err := f.Redrive(context.Background(), bridge.RedriveRequest{Bus: "default", ID: fmt.Sprint("e", count-5)}); err != nil {
+		t.Fatal(err)
+	}
+	f.send("reading", "new")
+	if d := f.balanced().Deliveries[0]; d.Delivered != 2 || d.Cancelled != count-1 {
+		t.Errorf("account %+v", d)
+	}
+	was := f.account()
+	f.rebuild()
+	if d := cmp.Diff(was, f.account()); d != "" {
+		t.Errorf("the account, and when it was rebuilt:\n%s", d)
+	}
+	f.journey(fmt.Sprint("e", count-6), bridge.StateCancelled)
+}
+
+// A rule that is deleted takes its deliveries out of the range at once, also if the target is paused. A rule of the same
+// name begins anew, and the others stay.
+func TestADeletedRuleLeavesTheRange(t *testing.T) {
+	const count = 300
+	var up atomic.Bool
+	f := downFor(t, count, &up)
+	defer func() { f.stop(time.Second) }()
+	f.waits("ops", count)
+	f.rule("second", "reading", "ops")
+	f.pause("ops", true)
+	f.publish("reading", "both", count, nil)
+	f.waits("ops", 3*count)
+	f.setRules(f.rules[1:])
+	f.waits("ops", count)
+	d := f.journey("both3", bridge.StatePending).Journey.Deliveries
+	i := slices.IndexFunc(d, func(d bridge.JourneyDelivery) bool { return d.Rule == "all" })
+	if d[i].State != journal.Cancelled || d[i].Reason != "rule_deleted" || d[1-i].State != journal.Parked {
+		t.Errorf("deliveries %+v", d)
+	}
+	f.rule("all", "reading", "ops")
+	f.publish("reading", "again", 100, nil)
+	f.waits("ops", count+200)
+	f.rebuild()
+	f.waits("ops", count+200)
+	up.Store(true)
+	f.pause("ops", false)
+	l := f.balanced()
+	for _, d := range l.Deliveries {
+		if d.Rule == "all" && (d.Cancelled != 2*count || d.Delivered != 100) || d.Rule == "second" && d.Delivered != count+100 {
+			t.Errorf("account %+v", d)
+		}
+	}
+}
+
+// Rules and targets that were deleted while nothing ran end what was ranged for them at the next start.
+func TestDeletedWhileNothingRanEndsRanges(t *testing.T) {
+	const count = 300
+	var up atomic.Bool
+	f := downFor(t, count, &up)
+	f.waits("ops", count)
+	f.stop(time.Second)
+	rule, ops := f.rules, f.targets["ops"]
+	f.rules = nil
+	f.start()
+	if d := f.balanced().Deliveries[0]; d.Cancelled != count {
+		t.Errorf("without its rule: %+v", d)
+	}
+	f.rules = rule
+	f.setRules(rule)
+	f.publish("reading", "more", count, nil)
+	f.waits("ops", count)
+	f.stop(time.Second)
+	delete(f.targets, "ops")
+	f.start()
+	if d := f.balanced().Deliveries[0]; d.Cancelled != 2*count {
+		t.Errorf("without its target: %+v", d)
+	}
+	f.targets["ops"] = ops
+	f.stop(time.Second)
+}
+
+// What is ranged is rendered by the rule as it was when the event met it.
+func TestARangeKeepsTheRuleThatWasMet(t *testing.T) {
+	const count = 300
+	var up atomic.Bool
+	f := downFor(t, count, &up)
+	defer func() { f.stop(time.Second) }()
+	f.waits("ops", count)
+	old := f.rules[0].Revision
+	f.rules = nil
+	f.rule("all", "reading", "ops")
+	f.publish("reading", "new", 100, nil)
+	f.waits("ops", count+100)
+	up.Store(true)
+	f.balanced()
+	for id, want := range map[string]uint64{"e200": old, "new50": f.rules[0].Revision} {
+		if d := f.journey(id, bridge.StateDelivered).Journey.Deliveries[0]; d.Revision != want {
+			t.Errorf("%s was delivered by revision %d, want %d", id, d.Revision, want)
+		}
+	}
+}
+
+// A delivery that waits in a range is owed: a job that sends dead letters to its target leaves that one.
+func TestWhatWaitsInARangeIsOwedOnce(t *testing.T) {
+	const count = 300
+	var up atomic.Bool
+	f := downFor(t, count, &up)
+	defer func() { f.stop(time.Second) }()
+	f.waits("ops", count)
+	f.target("dies", quick, func(targets.Delivery) error { return targets.StatusError(400, 0) })
+	f.rules = nil
+	f.rule("all", "reading", "ops", "dies")
+	f.publish("reading", "both", 20, nil)
+	f.waits("ops", count+20)
+	f.eventually(func() (string, bool) {
+		n := len(f.deadLetters(bridge.DeadFilter{}))
+		return fmt.Sprint(n, " dead letters, want 20"), n == 20
+	})
+	job, err := f.StartJob(context.Background(), bridge.JobSpec{Kind: bridge.JobRedrive, To: "ops", Rate: 1000})
+	f.must(err)
+	if j := f.job(job.ID, bridge.JobDone); j.Skipped != 20 || j.Handled != 0 {
+		t.Errorf("job %+v", j)
+	}
+	up.Store(true)
+	l := f.balanced()
+	for _, d := range l.Deliveries {
+		if d.Target == "ops" && (d.Owed != count+20 || d.Delivered != count+20) {
+			t.Errorf("account %+v", d)
+		}
+	}
+}

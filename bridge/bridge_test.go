@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
@@ -23,8 +21,6 @@ import (
 	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fixture is a bridge over a real log and real views in a folder of its own. stop and start make a restart.
 type fixture struct {
@@ -197,8 +193,13 @@ func (f *fixture) journey(id, state string) *bridge.Found {
 // balanced waits until nothing is pending and returns the account, which must add up at every look.
 func (f *fixture) balanced() bridge.Ledger {
 	f.t.Helper()
+	return f.balancedWithin(20 * time.Second)
+}
+
+func (f *fixture) balancedWithin(d time.Duration) bridge.Ledger {
+	f.t.Helper()
 	var l bridge.Ledger
-	f.eventually(func() (string, bool) {
+	f.within(d, func() (string, bool) {
 		var err error
 		l, err = f.Ledger(context.Background(), bridge.LedgerQuery{Bus: "default"})
 		f.must(err)
@@ -217,9 +218,14 @@ func (f *fixture) balanced() bridge.Ledger {
 // eventually looks again and again until ok, for at most 20 s.
 func (f *fixture) eventually(look func() (string, bool)) {
 	f.t.Helper()
+	f.within(20*time.Second, look)
+}
+
+func (f *fixture) within(d time.Duration, look func() (string, bool)) {
+	f.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(d)
 	for {
 		what, ok := look()
 		if ok {
@@ -235,8 +241,9 @@ func (f *fixture) eventually(look func() (string, bool)) {
 
 // recipient is a target that remembers what it was given.
 type recipient struct {
-	def    *targets.Definition
-	answer func(targets.Delivery) error
+	def     *targets.Definition
+	answer  func(targets.Delivery) error
+	forgets func(targets.Delivery) error // answers instead, and nothing is remembered
 
 	mu      sync.Mutex // guards all below
 	got     []targets.Delivery
@@ -244,6 +251,9 @@ type recipient struct {
 }
 
 func (r *recipient) Deliver(ctx context.Context, d targets.Delivery) (targets.Result, error) {
+	if r.forgets != nil {
+		return targets.Result{Status: 200}, r.forgets(d)
+	}
 	r.mu.Lock()
 	r.got = append(r.got, d)
 	close(r.changed)

@@ -99,11 +99,12 @@ type lag struct{ b *Bridge }
 var (
 	lagDesc   = prometheus.NewDesc("rialto_unsettled_events", "Events that are routed and not settled, by bus.", []string{"bus"}, nil)
 	stateDesc = prometheus.NewDesc("rialto_target_state", "1, with where the target stands: "+strings.Join(TargetStates(), ", ")+".", []string{"target", "state"}, nil)
+	diskDesc  = prometheus.NewDesc("rialto_parked_deliveries", "Deliveries waiting on disk, by target, and whether in a range or each with a record.", []string{"target", "ranged"}, nil)
 	lenDesc   = prometheus.NewDesc("rialto_live_deliveries", "Deliveries waiting in memory or under way, by target.", []string{"target"}, nil)
 )
 
 // Describe implements prometheus.Collector.
-func (l lag) Describe(ch chan<- *prometheus.Desc) { ch <- lagDesc; ch <- lenDesc; ch <- stateDesc }
+func (l lag) Describe(ch chan<- *prometheus.Desc) { ch <- lagDesc; ch <- lenDesc; ch <- diskDesc; ch <- stateDesc }
 
 // Collect implements prometheus.Collector.
 func (l lag) Collect(ch chan<- prometheus.Metric) {
@@ -117,6 +118,8 @@ func (l lag) Collect(ch chan<- prometheus.Metric) {
 		state, _, _ := ln.state()
 		ln.mu.Unlock()
 		ch <- prometheus.MustNewConstMetric(lenDesc, prometheus.GaugeValue, float64(n), ln.name)
+		ch <- prometheus.MustNewConstMetric(diskDesc, prometheus.GaugeValue, float64(ln.waiting.Parked()), ln.name, "false")
+		ch <- prometheus.MustNewConstMetric(diskDesc, prometheus.GaugeValue, float64(ln.waiting.Ranged()), ln.name, "true")
 		ch <- prometheus.MustNewConstMetric(stateDesc, prometheus.GaugeValue, 1, ln.name, state)
 	}
 }

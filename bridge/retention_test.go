@@ -142,3 +142,63 @@ func TestADeadLetterOutlivesItsEvent(t *testing.T) {
 	}
 	f.stop(time.Second)
 }
+
+// What waits in a range holds the retention of both streams, and only from where its cursor is; and the views can be built
+// anew from what is left.
+func TestARangeHoldsRetention(t *testing.T) {
+	f := newFixture(t)
+	f.opts = bridge.Options{RangeAfter: 2, LiveQueue: 1, Unsettled: 20 * time.Millisecond}
+	var up atomic.Bool
+	f.target("ops", `{"concurrency":1,"breaker":{"minAttempts":1,"open":"100ms","maxOpen":"100ms"},"retry":{"schedule":["50ms"],"maxAttempts":1000}}`, func(targets.Delivery) error {
+		if up.Load() {
+			return nil
+		}
+		return targets.StatusError(503, 0)
+	})
+	up.Store(true)
+	f.start()
+	ctx := context.Background()
+	f.must(f.SetBus(ctx, &bridge.BusDoc{Name: "default", MaxAge: time.Hour, MaxBytes: 1, DedupWindow: time.Minute}))
+	data := make([]byte, 400<<10)
+	send := func(from, to int) {
+		for i := from; i < to; i++ {
+			f.large("all")
+			rec := &event.Record{Event: event.Event{ID: fmt.Sprint(i), Source: "/test", Type: "reading", Data: data}}
+			if _, err := f.Ingest(ctx, "default", []*event.Record{rec}); err != nil {
+				t.Fatal(err)
+			}
+			if up.Load() {
+				f.journey(fmt.Sprint(i), bridge.StateDelivered)
+			} else {
+				f.parked("ops", i+1-from)
+			}
+		}
+	}
+	const n = 48
+	send(0, n)
+	up.Store(false)
+	send(n, 2*n)
+	s := f.parked("ops", n)
+	if s.Ranged < 5 {
+		t.Fatalf("status %+v", s)
+	}
+	f.must(f.Trim(ctx, "default"))
+	first, _, journeyFirst, _, err := f.Streams("default")
+	f.must(err)
+	if first == 1 || journeyFirst == 1 || first > n+1 {
+		t.Fatalf("events from %d, JOURNEY from %d; %d is the first that waits", first, journeyFirst, n+1)
+	}
+	f.rebuild()
+	f.parked("ops", n)
+	f.must(f.SetBus(ctx, &bridge.BusDoc{Name: "default", MaxAge: time.Hour, MaxBytes: 1, DedupWindow: time.Minute}))
+	up.Store(true)
+	f.balanced()
+	for i := n; i < 2*n; i++ {
+		f.journey(fmt.Sprint(i), bridge.StateDelivered)
+	}
+	f.must(f.Trim(ctx, "default"))
+	if now, _, _, _, err := f.Streams("default"); err != nil || now <= first {
+		t.Errorf("events from %d, then from %d, %v", first, now, err)
+	}
+	f.stop(time.Second)
+}

@@ -104,7 +104,12 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (l lag) Describe(ch chan<- *prometheus.Desc) { ch <- lagDesc; ch <- lenDesc; ch <- diskDesc; ch <- stateDesc }
+func (l lag) Describe(ch chan<- *prometheus.Desc) {
+	ch <- lagDesc
+	ch <- lenDesc
+	ch <- diskDesc
+	ch <- stateDesc
+}
 
 // Collect implements prometheus.Collector.
 func (l lag) Collect(ch chan<- prometheus.Metric) {

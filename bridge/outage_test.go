@@ -85,7 +85,7 @@ func TestGateOutage(t *testing.T) {
 		})
 		return f
 	}
-	f := take(func(*fixture) {}) // nothing matches
+	f := take(func(*fixture) {})              // nothing matches
 	before, resident := heap(), residentKB(t) // with as much in the caches as below
 	f.stop(time.Second)
 	events := diskBytes(t, f.dir)

@@ -148,7 +148,6 @@ func TestATargetThatStaysDownHasARange(t *testing.T) {
 
 // A target that answers, and more slowly than events come, gets a range as well, and what is fresh while its queue is short.
 func TestASlowTargetHasARange(t *testing.T) {
-	const count = 1000
 	f := newFixture(t)
 	f.opts = bridge.Options{RangeAfter: 20, LiveQueue: 1000, Unsettled: 20 * time.Millisecond}
 	release := make(chan struct{})

@@ -210,7 +210,11 @@ func (f *fixture) balancedWithin(d time.Duration) bridge.Ledger {
 		for _, d := range l.Deliveries {
 			pending += d.Pending
 		}
-		return fmt.Sprintf("%d pending: %+v", pending, l), pending == 0
+		routed, err := f.journal.RoutedTo("default")
+		f.must(err)
+		indexed, err := f.journal.Indexed("default")
+		f.must(err)
+		return fmt.Sprintf("%d pending, %d of %d indexed: %+v", pending, indexed, routed, l.Events), pending == 0 && indexed >= routed
 	})
 	return l
 }

@@ -46,7 +46,7 @@ func TestIdleTargetsTakeLittle(t *testing.T) {
 		}
 		f.setRules(f.rules)
 		f.send("reading", ids(prefix, events)...)
-		f.balanced()
+		f.balancedWithin(2 * time.Minute)
 		f.setRules(nil)
 	}
 	heap := func() (bytes, goroutines int) {

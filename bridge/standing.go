@@ -71,8 +71,10 @@ func (s standing) notable(now time.Time) standing {
 // standings keeps them in the stream LANES, which is small: one message says how a target stands from then on, and what
 // is said of good standing is only there to end what was said before.
 type standings struct {
-	stream  *eventlog.Stream
-	writing chan struct{} // held by who appends: one at a time, so that the last message is the newest
+	stream    *eventlog.Stream
+	slack     int           // standingsSlack
+	compacted uint64        // end of the stream when it was last written again; only compact looks
+	writing   chan struct{} // held by who appends: one at a time, so that the last message is the newest
 
 	mu      sync.Mutex // guards current
 	current map[string]standing
@@ -89,7 +91,8 @@ func openStandings(ctx context.Context, log *eventlog.Log) (*standings, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &standings{stream: stream, writing: make(chan struct{}, 1), current: make(map[string]standing)}
+	s := &standings{stream: stream, slack: standingsSlack, writing: make(chan struct{}, 1), current: make(map[string]standing)}
+	s.compacted = max(stream.First(), 1) - 1
 	var buf []eventlog.Raw
 	for from := stream.First(); from <= stream.Committed(); {
 		buf, err = stream.Read(ctx, eventlog.ReadOptions{From: from, Max: 256}, buf[:0])
@@ -170,13 +173,13 @@ func (s *standings) append(ctx context.Context, target string, st standing) erro
 	}
 }
 
-// standingsSlack is how many messages LANES may hold that say nothing any more.
+// standingsSlack is how many messages may be written to LANES, beside two for each target that it speaks of, before it is
+// written again. What it holds does not count: the last blocks of a stream are never removed.
 const standingsSlack = 10_000
 
-// compact writes again what still holds, when LANES has become long, and removes what was before.
+// compact writes again what still holds, when much was written to LANES since it last did so, and removes what was before.
 func (s *standings) compact(ctx context.Context, now time.Time) error {
-	current := s.all()
-	if s.stream.Info().Msgs < uint64(2*len(current)+standingsSlack) {
+	if s.stream.Committed()-s.compacted < uint64(2*len(s.all())+s.slack) {
 		return nil
 	}
 	select {
@@ -186,12 +189,13 @@ func (s *standings) compact(ctx context.Context, now time.Time) error {
 		return context.Cause(ctx)
 	}
 	from := s.stream.Committed() + 1
-	current = s.all()
+	current := s.all()
 	for _, target := range slices.Sorted(maps.Keys(current)) {
 		if err := s.append(ctx, target, current[target]); err != nil {
 			return err
 		}
 	}
+	s.compacted = s.stream.Committed()
 	_, err := s.stream.Trim(ctx, eventlog.TrimPolicy{MaxAge: time.Nanosecond, Protect: from, Now: now})
 	return err
 }

@@ -89,11 +89,16 @@ func deliver(ctx context.Context, t targets.Target, d targets.Delivery) (res tar
 
 // ruleOf returns the rule a delivery was routed by, as it was then; nil if the rule is gone.
 func (p *path) ruleOf(t *task) (*rules.Rule, error) {
-	current := p.rules.Load()
-	if current != nil && current.byName[t.route.Rule] == nil {
+	if p.isDeleted(t.route.Rule) {
 		return nil, nil
 	}
 	return p.ruleAt(t.route.Rule, t.route.Revision)
+}
+
+// isDeleted reports whether a rule was deleted.
+func (p *path) isDeleted(rule string) bool {
+	current := p.rules.Load()
+	return current != nil && current.byName[rule] == nil
 }
 
 func transformFor(r *rules.Rule, target string) *rules.Transform {

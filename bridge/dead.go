@@ -43,6 +43,7 @@ type deadStory struct {
 	First    time.Time `json:"first"`
 	Last     time.Time `json:"last"`
 	Redrive  string    `json:"redrive,omitempty"` // what had redriven it
+	Via      string    `json:"via,omitempty"`     // the target whose transform it was rendered with, if not its own
 }
 
 // maxResponse is how much of the far side's answer a dead letter keeps.
@@ -62,7 +63,7 @@ func (b *Bridge) bury(p *path, t *task, o journal.Outcome, res targets.Result, e
 		Target: t.route.Target, Reason: o.Reason, End: end, Detail: journal.Cut(o.Detail, maxResponse), Status: o.Status,
 		Response: journal.Cut(res.Head, maxResponse), Attempts: o.Attempt, First: first, Last: o.At}
 	if t.redrive != nil {
-		story.Redrive = redriveName(t.redrive.Job)
+		story.Redrive, story.Via = redriveName(t.redrive.Job), t.redrive.Via
 	}
 	seq, err := b.writeDead(p, story, stored)
 	if fault.KindOf(err) == fault.TooLarge { // attributes near the log's limit leave little room beside them
@@ -391,15 +392,22 @@ func readDead(ref journal.DeadRef, raw eventlog.Raw) (DeadLetter, error) {
 	if err != nil {
 		return DeadLetter{}, fmt.Errorf("dead letter %d: %w", ref.Seq, err)
 	}
-	var s deadStory
-	if err := json.Unmarshal(headerValue(raw.Header, deadHeader), &s); err != nil {
-		return DeadLetter{}, fmt.Errorf("dead letter %d: %w", ref.Seq, err)
+	s, err := readStory(raw)
+	if err != nil {
+		return DeadLetter{}, err
 	}
 	ev := &rec.Event
 	return DeadLetter{ID: event.Position{Stream: "DEAD", Seq: ref.Seq}.String(), Bus: ref.Bus, Rule: s.Rule, Target: s.Target,
 		EventID: ev.ID, Source: ev.Source, Type: ev.Type, Position: event.Position{Stream: "EV_" + ref.Bus, Seq: s.Seq},
 		Reason: s.Reason, Print: fingerprint(&ref), Redrive: s.Redrive, End: s.End, Detail: s.Detail, Status: s.Status, Response: s.Response, Attempts: s.Attempts,
 		First: s.First, Last: s.Last, Event: ev, received: rec.Received}, nil
+}
+
+func readStory(raw eventlog.Raw) (s deadStory, err error) {
+	if err = json.Unmarshal(headerValue(raw.Header, deadHeader), &s); err != nil {
+		err = fmt.Errorf("dead letter %d: %w", raw.Seq, err)
+	}
+	return s, err
 }
 
 // headerValue returns the value of a header of a NATS header block.

@@ -35,6 +35,14 @@ func (l *lane) parkedUntil(due time.Time) {
 	l.nextDue = sooner(l.nextDue, due)
 }
 
+// expect says that something was parked until due, by others than the lane.
+func (l *lane) expect(due time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.parkedUntil(due)
+	l.start()
+}
+
 // readDue reads what is due and when the next after that is. Deliveries that are busy are passed over, before the views
 // are asked about them: their record there is about to change.
 func (l *lane) readDue() (found []*task, next time.Time, err error) {

@@ -225,7 +225,8 @@ func (m *jobs) prune() {
 
 func (j *job) open() bool { return j.State == JobRunning || j.State == JobPaused }
 
-// append writes a message to JOBS and blocks until it is committed.
+// append writes a message to JOBS and blocks until it is committed. What it has handed over it waits for, also if ctx ends
+// meanwhile: a message that is committed and not in the list would be found by the next start.
 func (m *jobs) append(ctx context.Context, msg eventlog.Message) (uint64, error) {
 	done := make(chan eventlog.Result, 1)
 	if err := m.stream.Append(ctx, msg, func(r eventlog.Result) { done <- r }); err != nil {
@@ -234,8 +235,8 @@ func (m *jobs) append(ctx context.Context, msg eventlog.Message) (uint64, error)
 	select {
 	case r := <-done:
 		return r.Seq, unavailable(r.Err)
-	case <-ctx.Done():
-		return 0, unavailable(context.Cause(ctx))
+	case <-m.b.hard.Done():
+		return 0, unavailable(context.Cause(m.b.hard))
 	}
 }
 

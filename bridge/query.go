@@ -74,6 +74,8 @@ type JourneyRedrive struct {
 	By     string    `json:"by,omitempty"`
 	From   string    `json:"from,omitempty"` // the target that was to have it before
 	Edited bool      `json:"edited,omitempty"`
+
+	via string // the target whose transform was used, if not its own
 }
 
 // JourneyDiscard says who wrote a dead letter off, and why.
@@ -85,7 +87,7 @@ type JourneyDiscard struct {
 }
 
 func redriveStory(r *journal.Redrive) JourneyRedrive {
-	out := JourneyRedrive{At: r.At, By: r.By, From: r.From, Edited: r.Edited != 0}
+	out := JourneyRedrive{At: r.At, By: r.By, From: r.From, Edited: r.Edited != 0, via: r.Via}
 	if r.Job != 0 {
 		out.Job = jobID(JobRedrive, r.Job)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/journal"
+	"github.com/rialto-bridge/rialto/rules"
 )
 
 // RedriveExtension is the extension attribute that marks an event which is delivered because somebody asked for it. Its
@@ -68,6 +69,9 @@ func (b *Bridge) Redrive(ctx context.Context, q RedriveRequest) (string, error) 
 	}
 	r := reopening{seq: found.Position.Seq, check: journal.CheckOf(found.Event.Key()), hour: journal.HourOf(found.Received),
 		rule: d.Rule, from: d.Target, to: q.To, was: d.State, by: q.By, due: b.o.Now()}
+	if n := len(d.Redrives); n > 0 {
+		r.via = d.Redrives[n-1].via
+	}
 	if d.State == journal.Dead {
 		pos, err := event.ParsePosition(d.DeadLetter)
 		if err != nil {
@@ -122,6 +126,7 @@ type reopening struct {
 	hour         uint32
 	rule         string
 	from, to     string // targets; to "" = from
+	via          string // the target whose transform it had, if that is known and not from
 	was          journal.State
 	dead, edited uint64
 	job          uint64
@@ -159,8 +164,7 @@ func (p *path) reopen(ctx context.Context, list []reopening) (why []error, err e
 	}
 	why = make([]error, len(list))
 	owed := make(map[string]bool)
-	docs := make(map[string]bool)
-	var records []journal.Redrive
+	records := make(map[*rules.Rule][]journal.Redrive)
 	for i, r := range list {
 		to := r.target()
 		rule := rs.byName[r.rule]
@@ -170,6 +174,14 @@ func (p *path) reopen(ctx context.Context, list []reopening) (why []error, err e
 		}
 		if p.b.lane(to) == nil {
 			why[i] = fault.New(fault.Conflict, "the target %s is gone", to)
+			continue
+		}
+		via, err := p.viaOf(ctx, rule, &r)
+		if err != nil {
+			return nil, err
+		}
+		if via == "" { // it would go there as it is, without the transform that was made for it
+			why[i] = fault.New(fault.Conflict, "the rule %s does not send to target %s any more", r.rule, r.from)
 			continue
 		}
 		key := fmt.Sprintf("%d %s %s", r.seq, r.rule, to)
@@ -182,33 +194,65 @@ func (p *path) reopen(ctx context.Context, list []reopening) (why []error, err e
 		if why[i] != nil {
 			continue
 		}
-		owed[key], docs[r.rule] = true, true
+		owed[key] = true
 		x := journal.Redrive{Seq: r.seq, Route: journal.Route{Rule: r.rule, Revision: rule.Revision, Target: to}, Check: r.check,
 			Hour: r.hour, Was: r.was, Dead: r.dead, Edited: r.edited, Job: r.job, At: p.b.o.Now(), Due: r.due, By: r.by}
 		if to != r.from {
 			x.From = r.from
 		}
-		records = append(records, x)
+		if via != to {
+			x.Via = via
+		}
+		records[rule] = append(records[rule], x)
 	}
 	if len(records) == 0 {
 		return why, nil
 	}
-	// The rules go along in the same message, so that JOURNEY has them for as long as it has the redrives.
-	if !p.rec.add(func(e *journal.Encoder) {
-		for name := range docs {
-			e.RuleDoc(journal.RuleDoc{Name: name, Revision: rs.byName[name].Revision, Raw: rs.byName[name].Raw})
+	// A rule goes along in the message of its redrives, so that JOURNEY has it for as long as it has them. What comes then
+	// does not depend on who asked for it: ctx may end before the records are committed, and they will be.
+	for rule, list := range records {
+		if !p.rec.add(func(e *journal.Encoder) {
+			e.RuleDoc(journal.RuleDoc{Name: rule.Name, Revision: rule.Revision, Raw: rule.Raw})
+			for _, x := range list {
+				e.Redrive(x)
+			}
+		}, func() { p.reopened(list) }) {
+			return nil, unavailable(errEnded)
 		}
-		for _, x := range records {
-			e.Redrive(x)
+	}
+	return why, p.rec.sync(ctx)
+}
+
+// viaOf returns the target whose transform a delivery gets that is made again: the one that had it, the one whose transform
+// that had, if it had been redriven itself, or the one that gets it; "" if the rule names none of them.
+func (p *path) viaOf(ctx context.Context, rule *rules.Rule, r *reopening) (string, error) {
+	if names(rule, r.from) {
+		return r.from, nil
+	}
+	via := r.via
+	if via == "" && r.dead != 0 {
+		raw, err := p.b.dead.Get(ctx, r.dead)
+		if err != nil && !isGone(err) {
+			return "", err
 		}
-	}, nil) {
-		return nil, unavailable(errEnded)
+		if err == nil {
+			story, err := readStory(raw)
+			if err != nil {
+				return "", err
+			}
+			via = story.Via
+		}
 	}
-	if err := p.rec.sync(ctx); err != nil {
-		return nil, err
+	for _, name := range []string{via, r.target()} {
+		if names(rule, name) {
+			return name, nil
+		}
 	}
-	p.wakeLanes(records)
-	return why, nil
+	return "", nil
+}
+
+func names(r *rules.Rule, target string) bool {
+	return slices.ContainsFunc(r.Targets, func(t rules.RuleTarget) bool { return t.Target == target })
 }
 
 var errOwed = fault.New(fault.Conflict, "the target is owed this event already")
@@ -230,21 +274,16 @@ func (p *path) mayReopen(ctx context.Context, r *reopening) (why, err error) {
 	return nil, nil
 }
 
-// wakeLanes tells the lanes what is due. A target that was deleted meanwhile gets nothing any more.
-func (p *path) wakeLanes(records []journal.Redrive) {
-	seen := make(map[string]bool)
-	for _, x := range records {
-		name := x.Route.Target
-		if seen[name] {
+// reopened tells the lanes what is due. It is called by the recorder, when the redrives are committed and in the views. What
+// is for a target that was deleted meanwhile ends here, unless its removal has found it there.
+func (p *path) reopened(list []journal.Redrive) {
+	for _, x := range list {
+		if l := p.b.lane(x.Route.Target); l != nil {
+			l.expect(x.Due)
 			continue
 		}
-		seen[name] = true
-		if l := p.b.lane(name); l != nil {
-			l.loadNextDue()
-		}
-		if p.b.lane(name) == nil {
-			p.cancelParked(func(r journal.Route) bool { return r.Target == name }, reasonTargetDeleted)
-		}
+		o := journal.Outcome{Seq: x.Seq, Route: x.Route, State: journal.Cancelled, At: p.b.o.Now(), Reason: reasonTargetDeleted}
+		p.rec.addNow(func(e *journal.Encoder) { e.Outcome(o) }, nil)
 	}
 }
 
@@ -301,7 +340,7 @@ func recordAt(ctx context.Context, s *eventlog.Stream, seq uint64) (*event.Recor
 	return event.FromNATS(raw.Header, raw.Data)
 }
 
-// via is the target whose transform a delivery is rendered with: that which its rule names.
+// via is the target whose transform a delivery is rendered with: that which its rule named.
 func (t *task) via() string {
 	if t.redrive != nil && t.redrive.Via != "" {
 		return t.redrive.Via

@@ -4,6 +4,7 @@ package journal
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"time"
 
@@ -25,6 +26,7 @@ type Redrive struct {
 	At     time.Time // milliseconds are kept, as of all times here
 	Due    time.Time
 	By     string // who asked for it
+	Via    string // the target whose transform is used; "" = From, or its own
 }
 
 // Discard says that a dead letter was written off.
@@ -75,6 +77,7 @@ func (e *Encoder) Redrive(r Redrive) {
 	e.time(r.At)
 	e.int(millis(r.Due))
 	e.str(Cut(r.By, maxDetail))
+	e.str(r.Via)
 }
 
 // Discard adds d. A Why that is too long is cut.
@@ -95,7 +98,7 @@ func (d *decoder) redrive() Redrive {
 	r := Redrive{Seq: d.sequence(), Route: d.route(), Check: d.check(), Hour: uint32(d.uint()), Was: d.state(), From: d.str(),
 		Dead: d.uint(), Edited: d.uint(), Job: d.uint()}
 	d.at += d.int()
-	r.At, r.Due, r.By = fromMillis(d.at), fromMillis(d.int()), d.str()
+	r.At, r.Due, r.By, r.Via = fromMillis(d.at), fromMillis(d.int()), d.str(), d.str()
 	return r
 }
 
@@ -233,7 +236,7 @@ func (a *application) redrive(r Redrive) error {
 		}
 	}
 	p := Pending{Seq: r.Seq, Route: r.Route, Check: r.Check, Hour: r.Hour, State: Parked, Due: r.Due,
-		Redrive: &Redriven{Job: r.Job, Dead: r.Dead, Edited: r.Edited, Via: r.From, Record: a.record}}
+		Redrive: &Redriven{Job: r.Job, Dead: r.Dead, Edited: r.Edited, Via: cmp.Or(r.Via, r.From), Record: a.record}}
 	if err := a.park(&p); err != nil || r.Job == 0 {
 		return err
 	}

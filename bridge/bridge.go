@@ -266,6 +266,7 @@ func (b *Bridge) RemoveBus(bus string) error {
 	if !ok {
 		return nil
 	}
+	defer b.metrics.forgetBus(bus)
 	return p.close()
 }
 
@@ -333,6 +334,7 @@ func (b *Bridge) RemoveTarget(name string) {
 		p.cancelParked(func(r journal.Route) bool { return r.Target == name }, reasonTargetDeleted)
 	}
 	l.standingChanged("", standing{})
+	b.metrics.forgetTarget(name)
 }
 
 // Check is one line of a readiness report.

@@ -131,7 +131,7 @@ func (l *lane) hold(t *task) {
 func (b *Bridge) offer(t *task) {
 	l := b.lane(t.route.Target)
 	if l == nil {
-		t.lane = &lane{b: b, name: t.route.Target, closed: true}
+		t.lane = &lane{b: b, name: t.route.Target, closed: true, removed: true}
 		t.path.rec.cancel(t, reasonTargetDeleted)
 		return
 	}
@@ -322,14 +322,20 @@ func (l *lane) begin(t *task, now time.Time) (*task, targets.Target, targets.Del
 func (l *lane) recorded(t *task, o journal.Outcome) {
 	l.mu.Lock()
 	delete(l.busy, t.id())
-	removed := l.removed
-	if o.State == journal.Parked && !removed {
+	gone := "" // what was deleted while it was on its way to where nobody looks any more
+	switch {
+	case o.State != journal.Parked:
+	case l.removed:
+		gone = reasonTargetDeleted
+	case t.path.isDeleted(t.route.Rule):
+		gone = reasonRuleDeleted
+	default:
 		l.parkedUntil(o.Due)
 		l.start()
 	}
 	l.mu.Unlock()
-	if o.State == journal.Parked && removed { // its target was deleted while it was on its way to where nobody looks any more
-		t.path.rec.record(t, journal.Outcome{State: journal.Cancelled, At: l.b.o.Now(), Reason: reasonTargetDeleted}, t.path.rec.addNow)
+	if gone != "" {
+		t.path.rec.record(t, journal.Outcome{State: journal.Cancelled, At: l.b.o.Now(), Reason: gone}, t.path.rec.addNow)
 	}
 }
 

@@ -24,7 +24,7 @@ func TestWhatIsParkedDuringAReadingOfTheDueIsNotForgotten(t *testing.T) {
 	b := &Bridge{o: Options{Journal: j, Now: func() time.Time {
 		if park { // called by readDue, without the lane's lock
 			park = false
-			l.recorded(&task{lane: l}, journal.Outcome{State: journal.Parked, Due: now.Add(time.Minute)})
+			l.recorded(&task{path: &path{}, lane: l}, journal.Outcome{State: journal.Parked, Due: now.Add(time.Minute)})
 		}
 		return now
 	}}}

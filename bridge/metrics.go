@@ -82,15 +82,34 @@ func (c busCounters) routed(deliveries int) {
 
 func (m *metrics) outcome(t *task, o journal.Outcome) {
 	m.outcomes.WithLabelValues(t.route.Target, o.State.String()).Inc()
-	if o.Attempt == 0 {
-		return
+	if o.Attempt > 0 {
+		result := o.Reason
+		if o.State == journal.Delivered {
+			result = "ok"
+		}
+		m.attempts.WithLabelValues(t.route.Target, result).Inc()
+		m.duration.WithLabelValues(t.route.Target).Observe(o.Duration.Seconds())
 	}
-	result := o.Reason
-	if o.State == journal.Delivered {
-		result = "ok"
+	if t.lane.isRemoved() { // maybe after its series were forgotten
+		m.forgetTarget(t.route.Target)
 	}
-	m.attempts.WithLabelValues(t.route.Target, result).Inc()
-	m.duration.WithLabelValues(t.route.Target).Observe(o.Duration.Seconds())
+}
+
+// forgetTarget ends the series of a target that was deleted.
+func (m *metrics) forgetTarget(name string) {
+	of := prometheus.Labels{"target": name}
+	m.outcomes.DeletePartialMatch(of)
+	m.attempts.DeletePartialMatch(of)
+	m.duration.DeletePartialMatch(of)
+}
+
+// forgetBus ends the series of a bus that was removed.
+func (m *metrics) forgetBus(name string) {
+	of := prometheus.Labels{"bus": name}
+	for _, c := range []*prometheus.CounterVec{m.accepted, m.refused, m.duplicates, m.events, m.expressions, m.trimmed} {
+		c.DeletePartialMatch(of)
+	}
+	m.difference.DeletePartialMatch(of)
 }
 
 // lag collects gauges that are read when asked.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/journal"
 	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets"
@@ -71,10 +72,19 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 		}
 		err, disable := policy.Status.Apply(err)
 		p.retry(t, policy, res, took, began, err)
-		return find(err, disable)
+		f := find(err, disable)
+		f.began, f.last = began, p.tell(t, &stored.Event, res, began, err)
+		return f
 	}
 	p.rec.outcome(t, journal.Outcome{State: journal.Delivered, Attempt: t.attempts + 1, At: began, Duration: took, Status: res.Status})
 	return find(nil, false)
+}
+
+// tell is what the owner of a target is told of an attempt that failed.
+func (p *path) tell(t *task, ev *event.Event, res targets.Result, began time.Time, err error) *lastAttempt {
+	return &lastAttempt{Bus: p.name, Rule: t.route.Rule, Event: ev.ID, Source: ev.Source, Type: ev.Type, Position: p.position(t.seq).String(),
+		Attempt: t.attempts + 1, At: began, Status: res.Status, Reason: string(targets.ReasonOf(err)), Detail: journal.Cut(detailOf(err), maxResponse),
+		Response: journal.Cut(res.Head, maxResponse)}
 }
 
 // deliver calls the target. A panic there is a failed attempt and not the end of the process.

@@ -237,8 +237,7 @@ func (b *Bridge) SetBus(ctx context.Context, doc *BusDoc) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stopping := fault.New(fault.Unavailable, "the bridge is stopping")
-	defer context.AfterFunc(b.ctx, func() { cancel(stopping) })()
+	defer context.AfterFunc(b.ctx, func() { cancel(errStopping) })()
 	p, err := b.openPath(ctx, doc)
 	if err != nil {
 		return fmt.Errorf("open bus %s: %w", doc.Name, err)
@@ -247,7 +246,7 @@ func (b *Bridge) SetBus(ctx context.Context, doc *BusDoc) error {
 	defer b.mu.Unlock()
 	if b.closed {
 		p.cancel()
-		return errors.Join(p.rec.close(), stopping)
+		return errors.Join(p.rec.close(), errStopping)
 	}
 	b.paths[doc.Name] = p
 	p.start()
@@ -296,7 +295,7 @@ func (b *Bridge) setTarget(def *targets.Definition, t targets.Target) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return fault.New(fault.Unavailable, "the bridge is stopping")
+		return errStopping
 	}
 	if l, ok := b.lanes[def.Name]; ok {
 		if t != nil {
@@ -333,7 +332,7 @@ func (b *Bridge) RemoveTarget(name string) {
 		}
 		p.cancelParked(func(r journal.Route) bool { return r.Target == name }, reasonTargetDeleted)
 	}
-	l.standingChanged("", standing{})
+	_ = l.standingChanged("", targetNews{}) // it was logged; a later target of this name has another revision
 	b.metrics.forgetTarget(name)
 }
 

@@ -248,6 +248,7 @@ type recipient struct {
 	def     *targets.Definition
 	answer  func(targets.Delivery) error
 	forgets func(targets.Delivery) error // answers instead, and nothing is remembered
+	result  *targets.Result              // of what is refused; nil = its status
 
 	mu      sync.Mutex // guards all below
 	got     []targets.Delivery
@@ -272,6 +273,9 @@ func (r *recipient) Deliver(ctx context.Context, d targets.Delivery) (targets.Re
 			return targets.Result{}, ctx.Err()
 		}
 		var te *targets.Error
+		if r.result != nil {
+			return *r.result, err
+		}
 		if errors.As(err, &te) {
 			return targets.Result{Status: te.Status}, err
 		}

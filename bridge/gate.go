@@ -37,13 +37,22 @@ func (g *gate) configure(def *targets.Definition, now time.Time) (was standing) 
 	if g.standing == nil || g.standing.Revision == def.Revision {
 		return standing{}
 	}
-	if g.disabled() {
-		was = *g.standing
-		if g.breaker.enabled() {
-			g.breaker.recover() // it has been away for long, and much may wait for it
-		}
-	}
+	was = g.enable()
 	g.standing = nil
+	return was
+}
+
+// enable puts a target that is disabled back into good standing, and returns how it stood; the zero standing if it is not.
+// What began before says nothing any more.
+func (g *gate) enable() (was standing) {
+	if !g.disabled() {
+		return standing{}
+	}
+	was, g.standing = *g.standing, nil
+	g.breaker.set(g.breaker.policy)
+	if g.breaker.enabled() {
+		g.breaker.recover() // it has been away for long, and much may wait for it
+	}
 	return was
 }
 
@@ -177,6 +186,8 @@ type finding struct {
 	reason    string
 	status    int
 	event     string // position of the event, if the verdict is failing
+	began     time.Time
+	last      *lastAttempt // what there is to tell of it, if it failed
 }
 
 // nothing is found when no attempt was made.

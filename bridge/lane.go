@@ -100,19 +100,22 @@ func (l *lane) configure(def *targets.Definition, t targets.Target) {
 	l.def, l.target = def, t
 	if was := l.gate.configure(def, l.b.o.Now()); was.disabled() {
 		l.b.log.Info("target is enabled", "targetId", l.name)
-		l.tell(targetEnabled, was)
+		l.tell(targetEnabled, was, nil)
 	}
 	l.start()
 }
 
-// tell has it written down how the target stands, and announced. Called with mu held.
-func (l *lane) tell(announce string, s standing) {
+// tell has it written down how the target stands, and announced; last is the attempt that did it. Called with mu held. The
+// channel says what became of that.
+func (l *lane) tell(announce string, s standing, last *lastAttempt) <-chan error {
 	l.gate.note(l.gate.stands(l.b.o.Now()))
+	done := make(chan error, 1)
 	l.b.wg.Add(1)
 	go func() {
 		defer l.b.wg.Done()
-		l.standingChanged(announce, s)
+		done <- l.standingChanged(announce, targetNews{standingMessage{l.name, s}, last})
 	}()
+	return done
 }
 
 // idle reports whether the lane may make no attempt. Called with mu held.
@@ -258,9 +261,9 @@ func (l *lane) ended(t *task, f finding) {
 	switch {
 	case disabled:
 		l.b.log.Warn("target is disabled", "targetId", l.name, "reason", disabledBecause(*l.gate.standing))
-		l.tell(targetDisabled, *l.gate.standing)
+		l.tell(targetDisabled, *l.gate.standing, f.last)
 	case changed:
-		l.tell("", standing{})
+		l.tell("", standing{}, nil)
 	}
 	if !steady || opened { // there may be more room now, or a time to wait for; otherwise the worker just goes on
 		l.start()

@@ -13,13 +13,14 @@ import (
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/fault"
 )
 
 // standing is what a restart must not forget of a target: that it is disabled, or since when it has done nothing but
 // fail. The zero value says that it is in good standing. It holds for one revision of the target's definition.
 type standing struct {
 	Revision     uint64    `json:"revision,omitempty"`
-	FailingSince time.Time `json:"failingSince,omitzero"` // first failure after the last success
+	FailingSince time.Time `json:"failingSince,omitzero"` // when the first attempt began that failed after the last success
 	First        string    `json:"first,omitempty"`       // position of the event it was a failure of
 	Again        time.Time `json:"again,omitzero"`        // first failure of another event after it
 	DisabledAt   time.Time `json:"disabledAt,omitzero"`
@@ -42,15 +43,23 @@ const (
 // note brings in what an attempt found.
 func (s *standing) note(f finding, revision uint64, now time.Time) {
 	now = now.UTC().Round(0) // as it is read again
+	began := f.began.UTC().Round(0)
+	if fails := f.disable || f.verdict == failing; fails && began.Before(s.FailingSince) { // it began before, and ended after
+		s.FailingSince = began
+	}
 	switch {
 	case s.disabled():
 	case f.delivered:
 		*s = standing{}
 	case f.disable:
-		*s = standing{Revision: revision, FailingSince: s.FailingSince, DisabledAt: now, Reason: f.reason, Status: f.status}
+		since := s.FailingSince
+		if since.IsZero() {
+			since = began
+		}
+		*s = standing{Revision: revision, FailingSince: since, DisabledAt: now, Reason: f.reason, Status: f.status}
 	case f.verdict != failing:
 	case s.FailingSince.IsZero():
-		*s = standing{Revision: revision, FailingSince: now, First: f.event}
+		*s = standing{Revision: revision, FailingSince: began, First: f.event}
 	case s.Again.IsZero():
 		if f.event != s.First {
 			s.Again = now
@@ -83,6 +92,28 @@ type standings struct {
 type standingMessage struct {
 	Target string `json:"target"`
 	standing
+}
+
+// targetNews is the data of an event about a target.
+type targetNews struct {
+	standingMessage
+	Last *lastAttempt `json:"lastAttempt,omitempty"`
+}
+
+// lastAttempt is what the owner is told of the attempt that has disabled a target.
+type lastAttempt struct {
+	Bus      string    `json:"bus"`
+	Rule     string    `json:"rule"`
+	Event    string    `json:"eventId"`
+	Source   string    `json:"source"`
+	Type     string    `json:"eventType"`
+	Position string    `json:"position"`
+	Attempt  int       `json:"attempt"`
+	At       time.Time `json:"at"`
+	Status   int       `json:"status,omitempty"`
+	Reason   string    `json:"reason"`
+	Detail   string    `json:"detail,omitempty"`
+	Response string    `json:"response,omitempty"` // its start, without control characters
 }
 
 // openStandings reads what is known of targets. It blocks until the stream is open and read.
@@ -202,10 +233,10 @@ func (s *standings) compact(ctx context.Context, now time.Time) error {
 
 // standingChanged tells the owner that a target was disabled or enabled, if it was, and writes down how it stands. It
 // blocks until that is done. The event comes first: after a crash in between it comes again.
-func (l *lane) standingChanged(announce string, s standing) {
+func (l *lane) standingChanged(announce string, n targetNews) error {
 	b := l.b
-	if announce != "" && !b.announce(announce, l.name, s) {
-		return
+	if announce != "" && !b.announce(announce, n) {
+		return errStopping
 	}
 	err := b.standings.save(b.hard, l.name, func() standing {
 		l.mu.Lock()
@@ -216,13 +247,16 @@ func (l *lane) standingChanged(announce string, s standing) {
 		return l.gate.stands(b.o.Now())
 	})
 	if err == nil || b.hard.Err() != nil {
-		return
+		return err
 	}
 	b.log.Error("how a target stands is not written down", "targetId", l.name, "err", err)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gate.noted = &standing{Reason: "unknown"} // the next attempt tries again
+	return err
 }
+
+var errStopping = fault.New(fault.Unavailable, "the bridge is stopping")
 
 // Types of the events about targets, on bus default.
 const (
@@ -236,10 +270,10 @@ const announceTries = 30
 
 // announce publishes an event about a target. It blocks until that is done, or has failed for long. It returns false if
 // the bridge is stopping.
-func (b *Bridge) announce(typ, target string, s standing) bool {
-	data, err := json.Marshal(standingMessage{target, s})
+func (b *Bridge) announce(typ string, n targetNews) bool {
+	data, err := json.Marshal(n)
 	for try := 0; err == nil; try++ {
-		_, err = b.Ingest(b.hard, "default", []*event.Record{{Event: event.Event{Source: "rialto/targets", Type: typ, Subject: target,
+		_, err = b.Ingest(b.hard, "default", []*event.Record{{Event: event.Event{Source: "rialto/targets", Type: typ, Subject: n.Target,
 			DataContentType: "application/json", Data: data}}})
 		switch {
 		case err == nil:
@@ -251,6 +285,6 @@ func (b *Bridge) announce(typ, target string, s standing) bool {
 			return false
 		}
 	}
-	b.log.Error("event about a target was not published", "targetId", target, "eventType", typ, "err", err)
+	b.log.Error("event about a target was not published", "targetId", n.Target, "eventType", typ, "err", err)
 	return true
 }

@@ -34,8 +34,9 @@ func TestWhenFailuresDisable(t *testing.T) {
 	} {
 		var s standing
 		for _, st := range c.steps {
-			st.f.event = st.event
-			s.note(st.f, 7, noon.Add(time.Duration(st.hour*float64(time.Hour))))
+			at := noon.Add(time.Duration(st.hour * float64(time.Hour)))
+			st.f.event, st.f.began = st.event, at
+			s.note(st.f, 7, at)
 		}
 		if s.disabled() != c.want || s != (standing{}) && s.Revision != 7 {
 			t.Errorf("%s: %+v, want disabled %v", c.name, s, c.want)

@@ -150,6 +150,7 @@ func TestUsage(t *testing.T) {
 		"deadletters jobs stop redrive-1",
 		"deadletters jobs pause",
 		"redrive",
+		"enable",
 		"version now",
 	} {
 		got := rialtoIn(t, nil, "", strings.Fields(line)...)

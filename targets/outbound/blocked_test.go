@@ -41,7 +41,7 @@ func TestBlockedAttemptsSaySo(t *testing.T) {
 		}
 		raw, _, _ := strings.Cut(line, " # ")
 		u, err := url.Parse(raw)
-		if err != nil {
+		if err != nil || u.Host == "" {
 			continue // no target can be made of it
 		}
 		res, err := outbound.Exchange(within(t, 5*time.Second), c, outbound.Message{Method: http.MethodPost, URL: u, Header: http.Header{}, Body: []byte("x")}, time.Now)

@@ -37,6 +37,7 @@ type Bridge interface {
 	Jobs(bus string) ([]bridge.Job, error)
 	Job(bus, id string) (bridge.Job, error)
 	SetJob(ctx context.Context, bus, id, state, by string) (bridge.Job, error)
+	EnableTarget(ctx context.Context, name, by string) (bridge.Enabled, error)
 	Ledger(ctx context.Context, q bridge.LedgerQuery) (bridge.Ledger, error)
 	ExplainEvent(ctx context.Context, bus string, ev *event.Event) (explained []rules.RuleExplanation, more int, err error)
 	ExplainRule(ctx context.Context, bus, rule string, ev *event.Event) (rules.RuleExplanation, error)
@@ -200,6 +201,7 @@ func (a *API) addPlainRoutes() {
 	a.add("GET", anyBus+"/events/{id}", onBus(areaEvents, accessRead), a.getEvent)
 	a.add("GET", "/v1/stream", need{open: true}, a.stream).long = true // each topic is checked
 	a.addDeadLetterRoutes()
+	a.add("POST", "/v1/targets/{name}:enable", need{area: areaDefinitions, access: accessWrite}, a.enableTarget)
 	a.add("GET", "/v1/ledger", onQueryBus(areaEvents, accessRead), a.getLedger)
 	a.add("POST", "/v1/rules:test", need{open: true}, a.testRule)        // the body says which bus
 	a.add("POST", "/v1/rules:explain", need{open: true}, a.explainRules) // as well

@@ -287,6 +287,19 @@ func (f *fakeBridge) SetJob(_ context.Context, bus, id, state, by string) (bridg
 	return j, err
 }
 
+func (f *fakeBridge) EnableTarget(_ context.Context, name, by string) (bridge.Enabled, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = [2]string{name, by}
+	if name != "ops" {
+		return bridge.Enabled{}, fault.New(fault.Conflict, "the target is not disabled: it is active")
+	}
+	at := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	return bridge.Enabled{Target: name, DisabledAt: at, Reason: "it answered 410", Held: 2,
+		Missed: bridge.DeadCount{Total: uint64(len(f.dead)), Groups: []bridge.DeadGroup{}},
+		Filter: bridge.DeadFilter{Target: name, From: at.Add(-time.Hour), To: at.Add(time.Hour)}}, f.fail
+}
+
 func (f *fakeBridge) Ledger(_ context.Context, q bridge.LedgerQuery) (bridge.Ledger, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -317,6 +317,19 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 			Responses: map[string]*huma.Response{"202": {Description: "It is owed", Content: jsonContent(
 				object([]string{"delivery"}, map[string]*huma.Schema{"delivery": text("its id, as the target sees it")}))}},
 		},
+		"POST /v1/targets/{name}:enable": {
+			OperationID: "enable-target", Tags: []string{"target"}, Summary: "Enable a target that was disabled",
+			Description: "What was held for it is delivered by itself. What ended as a dead letter since it began to fail is counted (missed), and redrive " +
+				"is the call that makes exactly that owed again. 409 if the target is not disabled.",
+			Parameters: []*huma.Param{pathParamDoc("name", "of the target")},
+			Responses: ok("It is enabled", "application/json", object([]string{"target", "disabledAt", "reason", "held", "missed"}, map[string]*huma.Schema{
+				"target": text(""), "disabledAt": {Type: "string", Format: "date-time"}, "reason": text("why it was disabled"),
+				"held":     {Type: "integer", Description: "deliveries that were parked, and are made now"},
+				"heldMore": {Type: "boolean", Description: "there are more: they were not counted to the end"},
+				"missed":   ref("DeadCount"),
+				"redrive": object([]string{"method", "path", "body"}, map[string]*huma.Schema{
+					"method": text(""), "path": text(""), "body": {Type: "object"}})})),
+		},
 		"GET /v1/jobs": {
 			OperationID: "list-jobs", Tags: []string{"deliveries"}, Summary: "List jobs, newest first", Parameters: []*huma.Param{onlyBus},
 			Description: "Those that have ended are kept for 31 days, and at most 1000 of all.",

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rialto-bridge/rialto/bridge"
+	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/targets"
+)
+
+// The owner of a target that fails until it is disabled is told by which event, is told when it is enabled what was missed,
+// and gets exactly that when it is redriven. What came meanwhile was held, and is made by itself.
+func TestWhatWasMissedIsOfferedWhenATargetIsEnabled(t *testing.T) {
+	f := newFixture(t)
+	var status atomic.Int32
+	status.Store(422)
+	ops := f.target("ops", `{"concurrency":1,"retry":{"schedule":[]}}`, func(targets.Delivery) error {
+		if s := status.Load(); s != 200 {
+			return targets.StatusError(int(s), 0)
+		}
+		return nil
+	})
+	f.rule("all", "reading", "ops")
+	f.start()
+	defer func() { f.stop(time.Second) }()
+	f.dead("refused") // for itself: the target works
+	status.Store(503)
+	f.dead("missed-0", "missed-1")
+	status.Store(410)
+	f.dead("missed-2")
+	f.status("ops", bridge.TargetDisabled)
+	f.send("reading", "held-0", "held-1")
+	f.parked("ops", 2)
+
+	told := f.announced(1)[0]
+	last, ok := told["lastAttempt"].(map[string]any)
+	if !ok || told["target"] != "ops" || last["eventId"] != "missed-2" || last["eventType"] != "reading" || last["bus"] != "default" ||
+		last["rule"] != "all" || last["attempt"] != 1.0 || last["status"] != 410.0 || last["reason"] != "gone" || last["detail"] == nil {
+		t.Errorf("told %v", told)
+	}
+
+	f.stop(time.Second)
+	f.start()
+	f.status("ops", bridge.TargetDisabled)
+	if _, err := f.EnableTarget(context.Background(), "none", ""); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("enable no target: %v", err)
+	}
+	status.Store(200)
+	e, err := f.EnableTarget(context.Background(), "ops", "me")
+	f.must(err)
+	if e.Target != "ops" || e.Held != 2 || e.HeldMore || e.Missed.Total != 3 || len(e.Missed.Groups) != 2 || e.DisabledAt.IsZero() || e.Reason != "it answered 410" {
+		t.Errorf("enabled: %+v", e)
+	}
+	f.journey("held-0", bridge.StateDelivered)
+	f.journey("held-1", bridge.StateDelivered)
+	if _, err := f.EnableTarget(context.Background(), "ops", "me"); fault.KindOf(err) != fault.Conflict || !strings.Contains(err.Error(), "active") {
+		t.Errorf("enable again: %v", err)
+	}
+	status.Store(422)
+	f.dead("refused later")
+	status.Store(200)
+	job := f.startJob(bridge.JobSpec{Kind: bridge.JobRedrive, Filter: e.Filter})
+	if j := f.job(job.ID, bridge.JobDone); j.Total != 3 || j.Handled != 3 {
+		t.Errorf("job %+v", j)
+	}
+	for _, id := range []string{"missed-0", "missed-1", "missed-2"} {
+		f.journey(id, bridge.StateDelivered)
+	}
+	f.balanced()
+	if left := f.deadLetters(bridge.DeadFilter{}); len(left) != 2 {
+		t.Errorf("dead letters %+v", left)
+	}
+	if got := f.announced(2); got[1]["type"] != "io.rialto.target.enabled" || got[1]["failingSince"] == nil {
+		t.Errorf("told %v", got)
+	}
+	f.stop(time.Second)
+	f.start()
+	f.status("ops", bridge.TargetActive)
+	if n := len(ops.attempts(t, 10)); n != 10 {
+		t.Errorf("%d attempts, want 10", n)
+	}
+}
+
+// An attempt that was under way when its target was disabled does not disable it again after it was enabled.
+func TestAnAttemptOfBeforeDoesNotDisableAgain(t *testing.T) {
+	f := newFixture(t)
+	gate := make(chan struct{})
+	ops := f.target("ops", `{"concurrency":2}`, func(d targets.Delivery) error {
+		if d.Event.ID == "slow" {
+			<-gate
+		}
+		if d.Event.ID == "fresh" {
+			return nil
+		}
+		return targets.StatusError(410, 0)
+	})
+	f.rule("all", "reading", "ops")
+	f.start()
+	defer f.stop(time.Second)
+	f.send("reading", "slow", "quick")
+	f.status("ops", bridge.TargetDisabled)
+	ops.attempts(t, 2)
+	_, err := f.EnableTarget(context.Background(), "ops", "me")
+	f.must(err)
+	close(gate)
+	f.journey("slow", bridge.StateDead)
+	f.send("reading", "fresh")
+	f.journey("fresh", bridge.StateDelivered)
+	f.status("ops", bridge.TargetActive)
+}
+
+// What the owner is told of an answer has neither its length nor its control characters.
+func TestTheOwnerIsToldOfTheAnswer(t *testing.T) {
+	f := newFixture(t)
+	f.target("ops", quick, nil)
+	f.targets["ops"].result = &targets.Result{Status: 410, Exchange: targets.Exchange{Head: strings.Repeat("gone for good ", 1000)}}
+	f.targets["ops"].answer = func(targets.Delivery) error {
+		return &targets.Error{Reason: targets.ReasonGone, Permanent: true, Status: 410, Err: errors.New("status\r\n410")}
+	}
+	f.rule("all", "reading", "ops")
+	f.start()
+	defer f.stop(time.Second)
+	f.send("reading", "a")
+	last, _ := f.announced(1)[0]["lastAttempt"].(map[string]any)
+	response, _ := last["response"].(string)
+	if len(response) > 1024 || !strings.HasPrefix(response, "gone for good") || last["detail"] != "status 410" {
+		t.Errorf("told %v", last)
+	}
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/rialto-bridge/rialto/bridge"
+)
+
+// enabledDoc is what is answered for a target that was enabled. Redrive is the call that makes exactly what was missed owed
+// again; there is none if nothing was.
+type enabledDoc struct {
+	bridge.Enabled
+	Redrive *call `json:"redrive,omitempty"`
+}
+
+// call is a request that a client may make.
+type call struct {
+	Method string      `json:"method"`
+	Path   string      `json:"path"`
+	Body   redriveBody `json:"body"`
+}
+
+type redriveBody struct {
+	Filter missedFilter `json:"filter"`
+}
+
+// missedFilter is the filter of a redrive as its body has it.
+type missedFilter struct {
+	Target string    `json:"target"`
+	From   time.Time `json:"from"`
+	To     time.Time `json:"to"`
+}
+
+// enableTarget enables a target that was disabled.
+func (a *API) enableTarget(w *reply, r *http.Request) error {
+	if _, err := noQuery(r); err != nil {
+		return err
+	}
+	e, err := a.o.Bridge.EnableTarget(r.Context(), pathParam(r, "name"), w.caller())
+	if err != nil {
+		return err
+	}
+	doc := enabledDoc{Enabled: e}
+	if e.Missed.Total > 0 {
+		doc.Redrive = &call{Method: http.MethodPost, Path: "/v1/deadletters:redrive",
+			Body: redriveBody{missedFilter{Target: e.Filter.Target, From: e.Filter.From, To: e.Filter.To}}}
+	}
+	return sendJSON(w, http.StatusOK, doc)
+}

@@ -34,21 +34,21 @@ func (a *API) addDeadLetterRoutes() {
 	a.add("POST", "/v1/jobs/{id}:cancel", write, a.setJob(bridge.JobCancelled))
 }
 
-// deadFilters are the parameters that select dead letters.
-var deadFilters = []string{"bus", "rule", "target", "reason", "fingerprint", "from", "to"}
+// deadFilters are the parameters that select dead letters, but for the span of time.
+var deadFilters = []string{"bus", "rule", "target", "reason", "fingerprint"}
 
-func deadFilter(q *query) bridge.DeadFilter {
+func deadFilter(q *query, from, to time.Time) bridge.DeadFilter {
 	return bridge.DeadFilter{Bus: q.text("bus"), Rule: q.text("rule"), Target: q.text("target"), Reason: q.text("reason"),
-		Fingerprint: q.text("fingerprint"), From: q.time("from"), To: q.time("to")}
+		Fingerprint: q.text("fingerprint"), From: from, To: to}
 }
 
 // listDeadLetters answers a list of dead letters, newest first.
 func (a *API) listDeadLetters(w *reply, r *http.Request) error {
-	q, err := readQuery(r, slices.Concat(deadFilters, []string{"limit", "cursor"})...)
+	q, s, err := readList(r, deadFilters...)
 	if err != nil {
 		return err
 	}
-	d := bridge.DeadQuery{DeadFilter: deadFilter(q), Limit: q.limit(), Cursor: q.text("cursor")}
+	d := bridge.DeadQuery{DeadFilter: deadFilter(q, s.from, s.to), Limit: s.limit, Cursor: s.cursor}
 	if err := q.err(); err != nil {
 		return err
 	}
@@ -56,17 +56,7 @@ func (a *API) listDeadLetters(w *reply, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var b bytes.Buffer
-	b.WriteString(`{"items":[`)
-	for i := range page.Items {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		if err := writeDead(&b, &page.Items[i]); err != nil {
-			return err
-		}
-	}
-	return sendPage(w, &b, page.NextCursor)
+	return sendPage(w, page.Items, writeDead, page.NextCursor)
 }
 
 func writeDead(b *bytes.Buffer, d *bridge.DeadLetter) error {
@@ -82,11 +72,11 @@ func writeDead(b *bytes.Buffer, d *bridge.DeadLetter) error {
 
 // countDeadLetters answers how many there are, by what they died of.
 func (a *API) countDeadLetters(w *reply, r *http.Request) error {
-	q, err := readQuery(r, deadFilters...)
+	q, err := readQuery(r, slices.Concat(deadFilters, []string{"from", "to"})...)
 	if err != nil {
 		return err
 	}
-	f := deadFilter(q)
+	f := deadFilter(q, q.time("from"), q.time("to"))
 	if err := q.err(); err != nil {
 		return err
 	}

@@ -43,12 +43,12 @@ var states = []string{bridge.StatePending, bridge.StateUnmatched, bridge.StateDe
 
 // searchEvents answers a list of events, newest first.
 func (a *API) searchEvents(w *reply, r *http.Request) error {
-	q, err := readQuery(r, "type", "source", "subject", "status", "from", "to", "limit", "cursor")
+	q, part, err := readList(r, "type", "source", "subject", "status")
 	if err != nil {
 		return err
 	}
 	s := bridge.SearchQuery{Type: q.text("type"), Source: q.text("source"), Subject: q.text("subject"), Status: q.text("status"),
-		From: q.time("from"), To: q.time("to"), Limit: q.limit(), Cursor: q.text("cursor")}
+		From: part.from, To: part.to, Limit: part.limit, Cursor: part.cursor}
 	if s.Status != "" && !slices.Contains(states, s.Status) {
 		q.fault("status", "must be one of "+strings.Join(states, ", "))
 	}
@@ -59,21 +59,21 @@ func (a *API) searchEvents(w *reply, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	return sendPage(w, page.Items, writeFound, page.NextCursor)
+}
+
+// sendPage sends a part of a list.
+func sendPage[T any](w *reply, items []T, write func(*bytes.Buffer, *T) error, next string) error {
 	var b bytes.Buffer
 	b.WriteString(`{"items":[`)
-	for i := range page.Items {
+	for i := range items {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		if err := writeFound(&b, &page.Items[i]); err != nil {
+		if err := write(&b, &items[i]); err != nil {
 			return err
 		}
 	}
-	return sendPage(w, &b, page.NextCursor)
-}
-
-// sendPage ends a list and sends it.
-func sendPage(w *reply, b *bytes.Buffer, next string) error {
 	b.WriteByte(']')
 	if next != "" {
 		b.WriteString(`,"nextCursor":`)

@@ -51,6 +51,22 @@ func readQuery(r *http.Request, known ...string) (*query, error) {
 	return q, nil
 }
 
+// span is the part of a list that is asked for: a time, and a page of what is in it.
+type span struct {
+	from, to time.Time
+	limit    int // 0 = the default
+	cursor   string
+}
+
+// readList is readQuery for a list: beside what the route knows it reads what all lists have.
+func readList(r *http.Request, known ...string) (*query, span, error) {
+	q, err := readQuery(r, slices.Concat(known, []string{"from", "to", "limit", "cursor"})...)
+	if err != nil {
+		return nil, span{}, err
+	}
+	return q, span{q.time("from"), q.time("to"), q.limit(), q.text("cursor")}, nil
+}
+
 func (q *query) fault(name, detail string) {
 	q.faults = append(q.faults, fault.Detail{Pointer: fault.Pointer(name), Detail: detail})
 }

@@ -26,14 +26,17 @@ var covered = map[string][2]string{
 	"D02": {"cases_test.go", "TestEveryRuleSeesEveryEvent"},
 	"D03": {"cases_test.go", "TestEveryRuleSeesEveryEvent"},
 	"D07": {"cases_test.go", "TestEachFailureIsAnAttemptOfItsOwnKind"},
-	"D09": {"gate_test.go", "TestATargetThatIsGoneIsDisabled"},
+	"D09": {"enable_test.go", "TestWhatWasMissedIsOfferedWhenATargetIsEnabled"},
+	"D10": {"enable_test.go", "TestTheOwnerIsToldOfTheAnswer"},
 	"D11": {"bridge_test.go", "TestDeletedRulesAndTargetsCancelWhatIsPending"},
 	"D17": {"redrive_test.go", "TestAnythingThatHasEndedCanBeRetried"},
 	"D18": {"redrive_test.go", "TestDeadLettersAreCountedByWhatTheyDiedOf"},
+	"D21": {"../internal/app/disk_test.go", "TestDiskFullIsSaidAndHeals"},
 	"D23": {"property_test.go", "TestWhateverHappensAllIsDelivered"},
 	"D25": {"cases_test.go", "TestSchedulesMeanWhatTheySay"},
 	"D26": {"standing_test.go", "TestWhenFailuresDisable"},
-	"D27": {"gate_test.go", "TestATargetThatIsGoneIsDisabled"},
+	"D27": {"enable_test.go", "TestWhatWasMissedIsOfferedWhenATargetIsEnabled"},
+	"D28": {"patience_test.go", "TestALaneThatCannotReadWaits"},
 	"D29": {"cases_test.go", "TestADeadLetterSurvivesAnyAnswer"},
 	"D31": {"bridge_test.go", "TestWhatCannotSucceedBecomesADeadLetter"},
 	"D32": {"../internal/event/peer_test.go", "TestSDKSendsAndWeRead"},
@@ -41,6 +44,7 @@ var covered = map[string][2]string{
 	"D35": {"bridge_test.go", "TestWhatIsOwedSurvivesARestart"},
 	"D36": {"bridge_test.go", "TestABacklogDrainsOnce"},
 	"D38": {"cases_test.go", "TestARestartDeliversNothingAgain"},
+	"D40": {"cases_test.go", "TestAnEventThatCannotBeDeliveredIsPassedOver"},
 	"D45": {"../targets/outbound/exchange_test.go", "TestExchangeSucceedsWith2xxOnly"},
 }
 
@@ -146,6 +150,51 @@ func TestSchedulesMeanWhatTheySay(t *testing.T) {
 		want := map[string]int{"never": 1, "at-once": 5}[d.Target]
 		if len(d.Attempts) != want || d.Attempts[want-1].At.Sub(d.Attempts[0].At) > 2*time.Second {
 			t.Errorf("%s: attempts %+v, want %d at once", d.Target, d.Attempts, want)
+		}
+	}
+}
+
+// By default an event that cannot be delivered holds up no other; the strategies that others have can be written down.
+func TestAnEventThatCannotBeDeliveredIsPassedOver(t *testing.T) {
+	f := newFixture(t).start()
+	defer f.stop(time.Second)
+	f.target("ops", `{"concurrency":1,"retry":{"schedule":["1ms"],"maxAttempts":3}}`, func(d targets.Delivery) error {
+		if d.Event.ID == "bad" {
+			return targets.StatusError(500, 0)
+		}
+		return nil
+	})
+	f.rule("all", "reading", "ops")
+	f.send("reading", "a", "bad", "b", "c")
+	for _, id := range []string{"a", "b", "c"} {
+		f.journey(id, bridge.StateDelivered)
+	}
+	if d := f.journey("bad", bridge.StateDead).Journey.Deliveries[0]; len(d.Attempts) != 3 || d.DeadLetter == "" {
+		t.Errorf("delivery %+v", d)
+	}
+
+	kinds := targets.NewCatalog(targets.Kind{Name: "test", ConfigSchema: []byte(`{}`)})
+	for _, c := range []struct {
+		retry       string
+		attempts    int
+		least, most time.Duration // from the first attempt to the last
+	}{
+		{`{"exponential":{"initial":"1s","factor":2,"max":"512s"},"maxAttempts":176}`, 176, 23 * time.Hour, 25 * time.Hour},
+		{`{"schedule":["15s"],"maxAttempts":3}`, 3, 20 * time.Second, 40 * time.Second},
+	} {
+		def, err := targets.ParseDefinition(fmt.Appendf(nil, `{"kind":"Target","name":"t","type":"test","delivery":{"retry":%s}}`, c.retry), kinds)
+		f.must(err)
+		first := time.Unix(1e9, 0)
+		now, n := first, 1
+		for {
+			d := targets.Next(def.Delivery.Retry, n, targets.StatusError(500, 0), first, now, func() float64 { return 0.5 })
+			if d.Dead() {
+				break
+			}
+			now, n = d.At, n+1
+		}
+		if took := now.Sub(first); n != c.attempts || took < c.least || took > c.most {
+			t.Errorf("%s: %d attempts in %v", c.retry, n, took)
 		}
 	}
 }

@@ -17,8 +17,13 @@ func (l *lane) load() {
 	l.mu.Lock()
 	l.loading = false
 	if err != nil {
-		l.b.log.Error("parked deliveries cannot be read, trying again", "targetId", l.name, "err", err)
-		next = l.b.o.Now().Add(time.Second)
+		wait, say := l.reading.failed(l.b.o.Now())
+		if say {
+			l.b.log.Error("parked deliveries cannot be read, trying again", "targetId", l.name, "err", err)
+		}
+		next = l.b.o.Now().Add(wait)
+	} else {
+		l.reading.worked()
 	}
 	l.parkedUntil(next)
 	for _, t := range found {

@@ -60,6 +60,7 @@ type lane struct {
 	workers int
 	turn    int       // live deliveries that went before a parked one that is due
 	loading bool      // a worker is reading due deliveries from the views
+	reading patience  // with that
 	nextDue time.Time // earliest due time that is known; zero = nothing parked
 	gate    gate
 	timer   *time.Timer // wakes the lane when something is due or the gate opens; nil until it was needed

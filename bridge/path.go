@@ -32,6 +32,7 @@ type path struct {
 	ended      chan struct{}         // held by who changes deliveries that have ended
 	difference atomic.Int64          // of the ledger, as last seen
 	problem    atomic.Pointer[error] // why the router waits; nil if it does not
+	routing    patience              // of the router, with what it waits for
 	marksAt    uint64                // the rules that JOURNEY must not forget stand at or behind this sequence of it; only trim looks
 
 	ctx    context.Context // ends when the path is to stop: router and indexer
@@ -309,6 +310,7 @@ func (p *path) index() {
 	}
 	from := max(done+1, p.log.First())
 	var buf []eventlog.Entry
+	var trouble patience
 	for {
 		if p.log.Wait(p.ctx, from-1) != nil {
 			return
@@ -325,12 +327,16 @@ func (p *path) index() {
 			if p.ctx.Err() != nil {
 				return
 			}
-			p.b.log.Error("events are not indexed, trying again", "bus", p.name, "err", err)
-			if !pause(p.ctx, time.Second) {
+			wait, say := trouble.failed(p.b.o.Now())
+			if say {
+				p.b.log.Error("events are not indexed, trying again", "bus", p.name, "err", err)
+			}
+			if !pause(p.ctx, wait) {
 				return
 			}
 			continue
 		}
+		trouble.worked()
 		buf, from = entries, next
 		// Lookups read what is not indexed yet from the log, so events may gather.
 		if len(entries) < indexBatch && !pause(p.ctx, indexEvery) {

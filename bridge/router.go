@@ -5,7 +5,6 @@ package bridge
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/journal"
@@ -47,6 +46,7 @@ func (p *path) route() {
 			}
 			continue
 		}
+		p.routing.worked()
 		p.problem.Store(nil)
 		for _, e := range entries {
 			if e.Seq > next {
@@ -74,9 +74,12 @@ func (p *path) waits(err error) bool {
 	if p.ctx.Err() != nil || p.rec.hasEnded() {
 		return false
 	}
-	p.b.log.Error("routing waits", "bus", p.name, "err", err)
+	wait, say := p.routing.failed(p.b.o.Now())
+	if say {
+		p.b.log.Error("routing waits", "bus", p.name, "err", err)
+	}
 	p.problem.Store(&err)
-	return pause(p.ctx, time.Second)
+	return pause(p.ctx, wait)
 }
 
 // resume offers again what was live when the last run ended, and returns where routing continues. If it fails it has done

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"bytes"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/rialto-bridge/rialto/internal/journal"
+	"github.com/rialto-bridge/rialto/targets"
+)
+
+func TestPatience(t *testing.T) {
+	var p patience
+	now := noon
+	var waits []time.Duration
+	said := 0
+	for now.Sub(noon) < 12*time.Minute {
+		wait, say := p.failed(now)
+		waits = append(waits, wait)
+		if say {
+			said++
+		}
+		now = now.Add(wait)
+	}
+	if waits[0] != time.Second || waits[1] != 2*time.Second || waits[5] != 30*time.Second || waits[len(waits)-1] != 30*time.Second || said != 3 {
+		t.Errorf("waits %v, said %d times", waits, said)
+	}
+	p.worked()
+	if wait, say := p.failed(now); wait != time.Second || !say {
+		t.Errorf("after a success: %v, %v", wait, say)
+	}
+}
+
+// A lane whose parked deliveries cannot be read tries again, less and less often, and says so once.
+func TestALaneThatCannotReadWaits(t *testing.T) {
+	dir := t.TempDir()
+	db, err := pebble.Open(dir, &pebble.Options{Logger: quiet{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := []byte("dops\x00?") // no key of a parked delivery
+	if err := db.Set(bad, nil, pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	j, err := journal.Open(journal.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	var log bytes.Buffer
+	now := noon
+	b := &Bridge{log: slog.New(slog.NewTextHandler(&log, nil)), o: Options{Journal: j, Now: func() time.Time { return now }}}
+	l := newLane(b, &targets.Definition{Name: "ops"}, nil)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+		l.nextDue = now
+		l.load()
+		if got := l.nextDue.Sub(now); got != want*time.Second {
+			t.Errorf("it waits %v, want %v", got, want*time.Second)
+		}
+		now = l.nextDue
+	}
+	if n := bytes.Count(log.Bytes(), []byte("\n")); n != 1 {
+		t.Errorf("it said %d times:\n%s", n, &log)
+	}
+}
+
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(string, ...any) {}

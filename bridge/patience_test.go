@@ -4,7 +4,9 @@ package bridge
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -39,21 +41,25 @@ func TestPatience(t *testing.T) {
 // A lane whose parked deliveries cannot be read tries again, less and less often, and says so once.
 func TestALaneThatCannotReadWaits(t *testing.T) {
 	dir := t.TempDir()
-	db, err := pebble.Open(dir, &pebble.Options{Logger: quiet{}})
+	open := func() *journal.Journal {
+		j, err := journal.Open(journal.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	if err := open().Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := pebble.Open(filepath.Join(dir, "db"), &pebble.Options{Logger: quiet{}, FormatMajorVersion: pebble.FormatNewest})
 	if err != nil {
 		t.Fatal(err)
 	}
-	bad := []byte("dops\x00?") // no key of a parked delivery
-	if err := db.Set(bad, nil, pebble.Sync); err != nil {
+	// No key of a parked delivery.
+	if err := errors.Join(db.Set([]byte("dops\x00?"), nil, pebble.Sync), db.Flush(), db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	j, err := journal.Open(journal.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	j := open()
 	defer j.Close()
 	var log bytes.Buffer
 	now := noon

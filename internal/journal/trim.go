@@ -60,8 +60,19 @@ func (j *Journal) dropRules(b *pebble.Batch, bus string, seq, record uint64) err
 	})
 }
 
-// ForgetHours deletes the account of the hours below hour.
+// ForgetHours deletes the account of the hours below hour, but for those from the first on in which something is pending: how
+// that ends is counted there.
 func (j *Journal) ForgetHours(bus string, hour uint32) error {
+	old, err := j.hasHoursBelow(bus, hour)
+	if err != nil || !old {
+		return err
+	}
+	if err := j.EachPending(bus, func(p Pending) (bool, error) {
+		hour = min(hour, p.Hour)
+		return true, nil
+	}); err != nil {
+		return err
+	}
 	b := j.db.NewBatch()
 	defer b.Close()
 	var errs []error
@@ -73,6 +84,20 @@ func (j *Journal) ForgetHours(bus string, hour uint32) error {
 		return err
 	}
 	return b.Commit(pebble.NoSync)
+}
+
+// hasHoursBelow reports whether there is an account of an hour below hour.
+func (j *Journal) hasHoursBelow(bus string, hour uint32) (found bool, err error) {
+	for _, letter := range []byte("alo") {
+		prefix := key(letter, bus)
+		if err = j.scan(prefix, nil, func(k, _ []byte) (bool, error) {
+			found = found || binary.BigEndian.Uint32(k[len(prefix):]) < hour
+			return false, nil
+		}); found || err != nil {
+			break
+		}
+	}
+	return found, err
 }
 
 // Forget deletes all that the views know of a bus but its dead letters, so that they can be fed from the beginning.

@@ -429,7 +429,36 @@ func TestForget(t *testing.T) {
 	if l, err := j.Ledger("devices", 0, ^uint32(0)); err != nil || len(l.Hours) != 1 {
 		t.Errorf("the hour itself is gone: %+v, %v", l, err)
 	}
+	// What is pending is owed by its hour: how it ends is to be counted there.
 	if err := j.ForgetHours("devices", hour()+1); err != nil {
+		t.Fatal(err)
+	}
+	f.apply(func(e *journal.Encoder) {
+		e.Outcome(journal.Outcome{Seq: 1, Route: archive, State: journal.Delivered, Attempt: 2, At: base})
+		e.Outcome(journal.Outcome{Seq: 4, Route: archive, State: journal.Delivered, Attempt: 1, At: base})
+	})
+	l, err := j.Ledger("devices", 0, ^uint32(0))
+	if err != nil || len(l.Hours) != 1 {
+		t.Fatalf("hours with something pending: %+v, %v", l.Hours, err)
+	}
+	for pair, c := range l.Hours[0].Deliveries {
+		if c.Open() != 0 || c.Owed == 0 {
+			t.Errorf("%v: %+v", pair, c)
+		}
+	}
+	f.apply(func(e *journal.Encoder) { // the hours after are not held by those before
+		e.Routed(journal.Routed{Seq: 5, Check: 15, Hour: hour() + 1, Routes: []journal.Route{warm}})
+	})
+	if err := j.ForgetHours("devices", hour()+2); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := j.Ledger("devices", 0, ^uint32(0)); err != nil || len(l.Hours) != 1 || l.Hours[0].Hour != hour()+1 {
+		t.Errorf("hours before the one with something pending: %+v, %v", l.Hours, err)
+	}
+	f.apply(func(e *journal.Encoder) {
+		e.Outcome(journal.Outcome{Seq: 5, Route: warm, State: journal.Delivered, Attempt: 1, At: base})
+	})
+	if err := j.ForgetHours("devices", hour()+2); err != nil {
 		t.Fatal(err)
 	}
 	if l, err := j.Ledger("devices", 0, ^uint32(0)); err != nil || len(l.Hours) != 0 {

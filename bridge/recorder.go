@@ -60,7 +60,7 @@ const (
 	stopGrace = time.Second
 )
 
-var errEnded = errors.New("outcomes are not recorded any more")
+var errEnded = fault.New(fault.Unavailable, "outcomes are not recorded any more")
 
 func newRecorder(p *path, stream *eventlog.Stream, floor uint64) *recorder {
 	r := &recorder{p: p, stream: stream, floor: floor, wake: make(chan struct{}, 1)}

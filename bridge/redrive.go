@@ -46,8 +46,11 @@ func (b *Bridge) Redrive(ctx context.Context, q RedriveRequest) (string, error) 
 	if err != nil {
 		return "", err
 	}
+	if q.To != "" && b.lane(q.To) == nil {
+		return "", fault.Invalidf("/to", "there is no such target")
+	}
 	if err := p.lockEnded(ctx); err != nil {
-		return "", err
+		return "", unavailable(err)
 	}
 	defer p.unlockEnded()
 	found, err := b.Event(ctx, q.Bus, q.ID, q.Source)
@@ -91,6 +94,10 @@ func (b *Bridge) Redrive(ctx context.Context, q RedriveRequest) (string, error) 
 		}
 	}
 	why, err := p.reopen(ctx, []reopening{r})
+	if ctx.Err() != nil && err != nil {
+		return "", &fault.Error{Kind: fault.Unavailable, Message: "it takes too long to be written down; whether it was, the journey of the event will say",
+			RetryAfter: time.Second, Err: err}
+	}
 	if err != nil {
 		return "", err
 	}
@@ -217,7 +224,7 @@ func (p *path) reopen(ctx context.Context, list []reopening) (why []error, err e
 				e.Redrive(x)
 			}
 		}, func() { p.reopened(list) }) {
-			return nil, unavailable(errEnded)
+			return nil, errEnded
 		}
 	}
 	return why, p.rec.sync(ctx)
@@ -310,7 +317,7 @@ func (p *path) discard(ctx context.Context, list []journal.DeadRef, job uint64, 
 			e.Discard(x)
 		}
 	}, nil) {
-		return nil, unavailable(errEnded)
+		return nil, errEnded
 	}
 	return why, p.rec.sync(ctx)
 }

@@ -287,7 +287,7 @@ func TestAnythingThatHasEndedCanBeRetried(t *testing.T) {
 		"no event":    {func(q *bridge.RedriveRequest) { q.ID = "none" }, fault.NotFound},
 		"no bus":      {func(q *bridge.RedriveRequest) { q.Bus = "none" }, fault.NotFound},
 		"no delivery": {func(q *bridge.RedriveRequest) { q.Target = "none" }, fault.NotFound},
-		"no target":   {func(q *bridge.RedriveRequest) { q.To, q.Delivered = "none", true }, fault.Conflict},
+		"no target":   {func(q *bridge.RedriveRequest) { q.To, q.Delivered = "none", true }, fault.Invalid},
 	} {
 		if _, err := retry(c.change); fault.KindOf(err) != c.want {
 			t.Errorf("%s: %v", name, err)
@@ -446,6 +446,9 @@ func TestDeadLettersAreCountedByWhatTheyDiedOf(t *testing.T) {
 		if _, err := f.DeadLetter(context.Background(), at[0], at[1]); fault.KindOf(err) != fault.NotFound {
 			t.Errorf("%v: %v", at, err)
 		}
+	}
+	if _, err := f.Redrive(context.Background(), bridge.RedriveRequest{Bus: "default", ID: "d", To: "none"}); fault.KindOf(err) != fault.Invalid || !strings.Contains(err.Error(), "/to:") {
+		t.Errorf("redrive to a target that never was: %v", err)
 	}
 	// A filter is applied by the server, also to ids: those of another bus are not touched.
 	job := f.startJob(bridge.JobSpec{Kind: bridge.JobDiscard, Why: "x", Filter: bridge.DeadFilter{Bus: "elsewhere", IDs: []string{dl.ID}}})

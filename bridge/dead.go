@@ -237,7 +237,11 @@ type DeadLetter struct {
 	received time.Time // of the event
 }
 
-// DeadPage is a part of a list of dead letters, newest first.
+// pageBytes is how many bytes of dead letters a page holds; it may be more by one of them.
+const pageBytes = 8 << 20
+
+// DeadPage is a part of a list of dead letters, newest first. It may be short, or empty, and still have a NextCursor: they
+// are large, or gone.
 type DeadPage struct {
 	Items      []DeadLetter
 	NextCursor string // "" on the last page
@@ -273,7 +277,12 @@ func (b *Bridge) DeadLetters(ctx context.Context, q DeadQuery) (DeadPage, error)
 	if err := errors.Join(err, ctx.Err()); err != nil {
 		return page, err
 	}
-	for _, r := range refs {
+	size := 0
+	for i, r := range refs {
+		if size >= pageBytes { // the rest comes with the next page
+			page.NextCursor = fmt.Sprint(refs[i-1].Seq)
+			break
+		}
 		raw, err := b.dead.Get(ctx, r.Seq)
 		if isGone(err) {
 			continue
@@ -286,6 +295,7 @@ func (b *Bridge) DeadLetters(ctx context.Context, q DeadQuery) (DeadPage, error)
 			return page, err
 		}
 		page.Items = append(page.Items, dl)
+		size += len(raw.Data) + len(raw.Header)
 	}
 	return page, nil
 }

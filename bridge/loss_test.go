@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rialto-bridge/rialto/bridge"
+	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/rules"
@@ -230,6 +231,41 @@ func TestATransformGoesAlong(t *testing.T) {
 		}
 	}
 	f.balanced()
+}
+
+// A page of large dead letters is short: a list takes little memory, whatever is in it.
+func TestAPageOfLargeDeadLettersIsShort(t *testing.T) {
+	f := newFixture(t)
+	f.refusing("ops")
+	f.rule("all", "reading", "ops")
+	f.start()
+	defer f.stop(time.Second)
+	const n, size = 24, 1 << 20
+	for i := range n {
+		_, err := f.Ingest(context.Background(), "default", []*event.Record{{Event: event.Event{ID: fmt.Sprint("e", i), Source: "/test", Type: "reading", Data: make([]byte, size)}}})
+		f.must(err)
+	}
+	if l := f.balanced(); l.Deliveries[0].Dead != n {
+		t.Fatalf("account %+v", l.Deliveries)
+	}
+	seen := make(map[string]bool)
+	q := bridge.DeadQuery{Limit: 1000}
+	for {
+		page, err := f.DeadLetters(context.Background(), q)
+		f.must(err)
+		if len(page.Items) > 10 || len(page.Items) == 0 {
+			t.Errorf("a page of %d MiB", len(page.Items))
+		}
+		for _, d := range page.Items {
+			seen[d.EventID] = true
+		}
+		if q.Cursor = page.NextCursor; q.Cursor == "" {
+			break
+		}
+	}
+	if len(seen) != n {
+		t.Errorf("%d of %d dead letters in all pages", len(seen), n)
+	}
 }
 
 // A target that is gone leaves no series behind, also if its last attempt ends later.

@@ -63,6 +63,8 @@ type Bridge struct {
 	wg       sync.WaitGroup // routers, sweepers, workers
 	records  sync.WaitGroup // recorders, which stop last
 
+	announceEvery time.Duration // const announceEvery
+
 	opening  sync.Mutex // held while a bus is opened or removed: one at a time
 	closing  sync.Once
 	closeErr error // of the first Close
@@ -108,7 +110,7 @@ func New(ctx context.Context, o Options) (*Bridge, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open what is known of targets: %w", err)
 	}
-	b := &Bridge{standings: stand, o: o, log: o.Logger.With("component", "bridge"), dead: dead, rules: newRuleCache(),
+	b := &Bridge{standings: stand, announceEvery: announceEvery, o: o, log: o.Logger.With("component", "bridge"), dead: dead, rules: newRuleCache(),
 		paths: make(map[string]*path), lanes: make(map[string]*lane)}
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	b.hard, b.hardStop = context.WithCancel(context.WithoutCancel(ctx))

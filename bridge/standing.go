@@ -264,9 +264,12 @@ const (
 	targetEnabled  = "io.rialto.target.enabled"
 )
 
-// announceTries is how often an event about a target is tried, a second apart: at a start, bus default opens after the
-// targets.
-const announceTries = 30
+// announceTries is how often an event about a target is tried, and announceEvery the time between: at a start, bus default
+// opens after the targets.
+const (
+	announceTries = 30
+	announceEvery = time.Second
+)
 
 // announce publishes an event about a target. It blocks until that is done, or has failed for long. It returns false if
 // the bridge is stopping.
@@ -279,7 +282,7 @@ func (b *Bridge) announce(typ string, n targetNews) bool {
 		case err == nil:
 			return true
 		case try == announceTries:
-		case pause(b.ctx, time.Second):
+		case pause(b.ctx, b.announceEvery):
 			err = nil // again
 		default:
 			return false

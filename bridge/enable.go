@@ -15,21 +15,17 @@ type Enabled struct {
 	DisabledAt time.Time `json:"disabledAt"`
 	Reason     string    `json:"reason"` // why it was disabled
 	// Held are the deliveries that came meanwhile, or were to be tried again: they are made now.
-	Held     int  `json:"held"`
-	HeldMore bool `json:"heldMore,omitempty"` // there are more: they were not counted to the end
+	Held int `json:"held"`
 	// Missed are the deliveries that ended as dead letters since the target began to fail. Filter selects them and no other.
 	Missed DeadCount  `json:"missed"`
 	Filter DeadFilter `json:"-"`
 }
 
-// heldCounted is how many deliveries EnableTarget counts.
-const heldCounted = 100_000
-
 // EnableTarget enables a target that was disabled, as a change of its definition would. It blocks until that is committed and
 // announced. The errors are NotFound, Conflict if the target is not disabled, and Unavailable if it is enabled now but a
 // restart may find it disabled.
 func (b *Bridge) EnableTarget(ctx context.Context, name, by string) (Enabled, error) {
-	s, err := b.TargetStatus(name, heldCounted)
+	s, err := b.TargetStatus(name)
 	if err != nil {
 		return Enabled{}, err
 	}
@@ -39,7 +35,7 @@ func (b *Bridge) EnableTarget(ctx context.Context, name, by string) (Enabled, er
 	}
 	b.log.Info("target is enabled", "targetId", name, "key", by)
 	now := b.o.Now()
-	out := Enabled{Target: name, DisabledAt: was.DisabledAt, Reason: disabledBecause(was), Held: s.Parked, HeldMore: s.ParkedMore,
+	out := Enabled{Target: name, DisabledAt: was.DisabledAt, Reason: disabledBecause(was), Held: s.Parked,
 		// Dead letters have the millisecond of their last attempt.
 		Filter: DeadFilter{Target: name, From: was.FailingSince.Truncate(time.Millisecond), To: now.UTC().Round(0)}}
 	select {

@@ -55,7 +55,7 @@ func TestWhatWasMissedIsOfferedWhenATargetIsEnabled(t *testing.T) {
 	status.Store(200)
 	e, err := f.EnableTarget(context.Background(), "ops", "me")
 	f.must(err)
-	if e.Target != "ops" || e.Held != 2 || e.HeldMore || e.Missed.Total != 3 || len(e.Missed.Groups) != 2 || e.DisabledAt.IsZero() || e.Reason != "it answered 410" {
+	if e.Target != "ops" || e.Held != 2 || e.Missed.Total != 3 || len(e.Missed.Groups) != 2 || e.DisabledAt.IsZero() || e.Reason != "it answered 410" {
 		t.Errorf("enabled: %+v", e)
 	}
 	f.journey("held-0", bridge.StateDelivered)

@@ -74,9 +74,9 @@ func TestGateOutage(t *testing.T) {
 		f := newFixture(t)
 		with(f)
 		f.start()
-		f.publish("reading", "warm", 1000, data) // what there is in any case
+		f.publish("reading", "warm", 0, 1000, data) // what there is in any case
 		for from := 0; from < count; from += 10_000 {
-			f.publish("reading", fmt.Sprint("e", from, "-"), 10_000, data)
+			f.publish("reading", fmt.Sprint("e", from, "-"), 0, 10_000, data)
 		}
 		f.within(time.Minute, func() (string, bool) {
 			l, err := f.Ledger(t.Context(), bridge.LedgerQuery{Bus: "default"})

@@ -21,13 +21,13 @@ import (
 	"github.com/rialto-bridge/rialto/targets"
 )
 
-// publish sends count events as fast as they are taken in, and waits for their acknowledgements.
-func (f *fixture) publish(typ, prefix string, count int, data []byte) {
+// publish sends count events, numbered from first on, as fast as they are taken in, and waits for their acknowledgements.
+func (f *fixture) publish(typ, prefix string, first, count int, data []byte) {
 	f.t.Helper()
 	var stored sync.WaitGroup
 	stored.Add(count)
 	for i := range count {
-		rec := &event.Record{Event: event.Event{ID: fmt.Sprint(prefix, i), Source: "/test", Type: typ, Data: data}}
+		rec := &event.Record{Event: event.Event{ID: fmt.Sprint(prefix, first+i), Source: "/test", Type: typ, Data: data}}
 		f.must(f.Publish(context.Background(), "default", rec, func(r bridge.Receipt) {
 			if r.Err != nil {
 				f.t.Error(r.Err)
@@ -77,7 +77,14 @@ func downFor(t *testing.T, count int, up *atomic.Bool) *fixture {
 	f.start()
 	f.send("reading", ids("first", 4)...)
 	f.status("ops", bridge.TargetOpen)
-	f.publish("reading", "e", count-4, []byte("{}"))
+	const records = 100 // enough for a range to begin; how soon the views know of them is their matter
+	f.publish("reading", "e", 0, records, []byte("{}"))
+	f.eventually(func() (string, bool) {
+		s, err := f.TargetStatus("ops")
+		f.must(err)
+		return fmt.Sprintf("%+v", s), s.Parked >= f.opts.RangeAfter+s.Ranged
+	})
+	f.publish("reading", "e", records, count-4-records, []byte("{}"))
 	return f
 }
 
@@ -216,7 +223,7 @@ func TestADeletedRuleLeavesTheRange(t *testing.T) {
 	f.waits("ops", count)
 	f.rule("second", "reading", "ops")
 	f.pause("ops", true)
-	f.publish("reading", "both", count, nil)
+	f.publish("reading", "both", 0, count, nil)
 	f.waits("ops", 3*count)
 	f.setRules(f.rules[1:])
 	f.waits("ops", count)
@@ -226,7 +233,7 @@ func TestADeletedRuleLeavesTheRange(t *testing.T) {
 		t.Errorf("deliveries %+v", d)
 	}
 	f.rule("all", "reading", "ops")
-	f.publish("reading", "again", 100, nil)
+	f.publish("reading", "again", 0, 100, nil)
 	f.waits("ops", count+200)
 	f.rebuild()
 	f.waits("ops", count+200)
@@ -255,7 +262,7 @@ func TestDeletedWhileNothingRanEndsRanges(t *testing.T) {
 	}
 	f.rules = rule
 	f.setRules(rule)
-	f.publish("reading", "more", count, nil)
+	f.publish("reading", "more", 0, count, nil)
 	f.waits("ops", count)
 	f.stop(time.Second)
 	delete(f.targets, "ops")
@@ -277,7 +284,7 @@ func TestARangeKeepsTheRuleThatWasMet(t *testing.T) {
 	old := f.rules[0].Revision
 	f.rules = nil
 	f.rule("all", "reading", "ops")
-	f.publish("reading", "new", 100, nil)
+	f.publish("reading", "new", 0, 100, nil)
 	f.waits("ops", count+100)
 	up.Store(true)
 	f.balanced()
@@ -298,7 +305,7 @@ func TestWhatWaitsInARangeIsOwedOnce(t *testing.T) {
 	f.target("dies", quick, func(targets.Delivery) error { return targets.StatusError(400, 0) })
 	f.rules = nil
 	f.rule("all", "reading", "ops", "dies")
-	f.publish("reading", "both", 20, nil)
+	f.publish("reading", "both", 0, 20, nil)
 	f.waits("ops", count+20)
 	f.eventually(func() (string, bool) {
 		n := len(f.deadLetters(bridge.DeadFilter{}))

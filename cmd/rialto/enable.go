@@ -20,7 +20,6 @@ type enabled struct {
 	DisabledAt time.Time `json:"disabledAt"`
 	Reason     string    `json:"reason"`
 	Held       int       `json:"held"`
-	HeldMore   bool      `json:"heldMore"`
 	Missed     deadCount `json:"missed"`
 	Redrive    *struct {
 		Body struct {
@@ -66,10 +65,6 @@ then; what ended as a dead letter since it began to fail is counted, and the com
 }
 
 func (e *enabled) write(out io.Writer, zone *time.Location) error {
-	held := strconv.Itoa(e.Held)
-	if e.HeldMore {
-		held += "+"
-	}
 	return writeTable(out, []string{"TARGET", "DISABLED", "HELD", "MISSED", "WHY"}, [][]string{{clean(e.Target),
-		e.DisabledAt.In(zone).Format("2006-01-02 15:04:05"), held, strconv.FormatUint(e.Missed.Total, 10), shorten(clean(e.Reason), 80)}})
+		e.DisabledAt.In(zone).Format("2006-01-02 15:04:05"), strconv.Itoa(e.Held), strconv.FormatUint(e.Missed.Total, 10), shorten(clean(e.Reason), 80)}})
 }

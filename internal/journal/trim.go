@@ -73,6 +73,14 @@ func (j *Journal) ForgetHours(bus string, hour uint32) error {
 	}); err != nil {
 		return err
 	}
+	if err := j.eachCounts(bus, func(at uint32, _ RoutePair, c Counts) error {
+		if c.Ranged > 0 {
+			hour = min(hour, at)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
 	b := j.db.NewBatch()
 	defer b.Close()
 	var errs []error

@@ -446,8 +446,21 @@ func TestForget(t *testing.T) {
 			t.Errorf("%v: %+v", pair, c)
 		}
 	}
+	f.apply(func(e *journal.Encoder) { // nor does a range end with its hour
+		e.Routed(journal.Routed{Seq: 5, Check: 15, Hour: hour(), Ranged: []journal.Route{archive}})
+	})
+	if err := j.ForgetHours("devices", hour()+1); err != nil {
+		t.Fatal(err)
+	}
+	f.apply(func(e *journal.Encoder) {
+		e.Taking(journal.Taking{Target: archive.Target, To: 5, At: base, Deliveries: []journal.Taken{{Seq: 5, Route: archive, Check: 15, Hour: hour()}}})
+		e.Outcome(journal.Outcome{Seq: 5, Route: archive, State: journal.Delivered, Attempt: 1, At: base})
+	})
+	if l, err := j.Ledger("devices", 0, ^uint32(0)); err != nil || len(l.Hours) != 1 {
+		t.Fatalf("hours with a range: %+v, %v", l.Hours, err)
+	}
 	f.apply(func(e *journal.Encoder) { // the hours after are not held by those before
-		e.Routed(journal.Routed{Seq: 5, Check: 15, Hour: hour() + 1, Routes: []journal.Route{warm}})
+		e.Routed(journal.Routed{Seq: 6, Check: 16, Hour: hour() + 1, Routes: []journal.Route{warm}})
 	})
 	if err := j.ForgetHours("devices", hour()+2); err != nil {
 		t.Fatal(err)
@@ -456,7 +469,7 @@ func TestForget(t *testing.T) {
 		t.Errorf("hours before the one with something pending: %+v, %v", l.Hours, err)
 	}
 	f.apply(func(e *journal.Encoder) {
-		e.Outcome(journal.Outcome{Seq: 5, Route: warm, State: journal.Delivered, Attempt: 1, At: base})
+		e.Outcome(journal.Outcome{Seq: 6, Route: warm, State: journal.Delivered, Attempt: 1, At: base})
 	})
 	if err := j.ForgetHours("devices", hour()+2); err != nil {
 		t.Fatal(err)

@@ -324,9 +324,8 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 			Parameters: []*huma.Param{pathParamDoc("name", "of the target")},
 			Responses: ok("It is enabled", "application/json", object([]string{"target", "disabledAt", "reason", "held", "missed"}, map[string]*huma.Schema{
 				"target": text(""), "disabledAt": {Type: "string", Format: "date-time"}, "reason": text("why it was disabled"),
-				"held":     {Type: "integer", Description: "deliveries that were parked, and are made now"},
-				"heldMore": {Type: "boolean", Description: "there are more: they were not counted to the end"},
-				"missed":   ref("DeadCount"),
+				"held":   {Type: "integer", Description: "deliveries that were parked, and are made now"},
+				"missed": ref("DeadCount"),
 				"redrive": object([]string{"method", "path", "body"}, map[string]*huma.Schema{
 					"method": text(""), "path": text(""), "body": {Type: "object"}})})),
 		},

@@ -26,8 +26,8 @@ func fan(tb testing.TB, sessions int, v packet.Version, qos byte) (*tailer, []*c
 		c := &conn{g: g, version: v, maxPacket: 1 << 20}
 		c.room.L = &c.mu
 		c.out.writing = true
-		c.session.init(&g.limits, 65535)
-		hang(&g.router, &subscription{conn: c, filter: "fleet/+/telemetry", qos: qos})
+		c.session = &session{g: g, conn: c, maxFlying: g.limits.MaxInFlight}
+		hang(&g.router, &subscription{session: c.session, filter: "fleet/+/telemetry", qos: qos})
 		all = append(all, c)
 	}
 	return &tailer{g: g}, all

@@ -19,8 +19,8 @@ import (
 // sessionKey is what a client id belongs to: one principal's client ids are not another's.
 type sessionKey struct{ principal, clientID string }
 
-// conn is one connection and the session that lives as long as it does. The goroutine of serve reads; a goroutine of
-// write exists while there is something to write or to catch up with.
+// conn is one connection. The goroutine of serve reads; a goroutine of write exists while there is something to write, or
+// something that its session has to catch up with.
 type conn struct {
 	g    *Gateway
 	nc   net.Conn
@@ -36,20 +36,24 @@ type conn struct {
 	maxPacket   int           // the client's Maximum Packet Size
 	tellWhy     bool          // the client wants reason strings
 	expiring    bool          // the client asked for a session that outlives the connection
-	will        *incoming     // nil = none
+	aliasMax    uint16        // topic aliases that the client allows
+	will        *will         // of the CONNECT, until the session has it
+	session     *session      // nil until CONNECT is accepted
 
 	aliases map[uint16]string // inbound topic aliases; the reader's
 
-	mu       sync.Mutex
-	room     sync.Cond      // of mu: admission of the next packet, and the writer's end, wait here
-	waiters  int            // guarded by mu; who waits on room
-	out      outbox         // guarded by mu
-	uplink   uplink         // guarded by mu; see publish.go
-	session  session        // guarded by mu; see session.go
-	whyText  string         // guarded by mu; for the client
-	why      *packet.Reason // guarded by mu; set once: this side ends the connection, and says so to an MQTT 5 client
-	gone     chan struct{}  // guarded by mu; made by who waits for detached
-	detached bool           // guarded by mu; out of the router, will handed over
+	mu          sync.Mutex        // taken inside the session's
+	room        sync.Cond         // of mu: admission of the next packet, and the writer's end, wait here
+	waiters     int               // guarded by mu; who waits on room
+	out         outbox            // guarded by mu
+	sentAliases map[string]uint16 // guarded by mu; outbound topic aliases
+	uplink      uplink            // guarded by mu; see publish.go
+	uncommitted int               // guarded by mu; answers that wait for their record
+	whyText     string            // guarded by mu; for the client
+	why         *packet.Reason    // guarded by mu; set once: this side ends the connection, and says so to an MQTT 5 client
+	ended       bool              // guarded by mu; nothing is queued any more
+	gone        chan struct{}     // guarded by mu; made by who waits for detached
+	detached    bool              // guarded by mu; off its session, will handed over
 }
 
 func newConn(g *Gateway, nc net.Conn, addr netip.Addr) *conn {
@@ -110,7 +114,7 @@ func (c *conn) read() (clean bool) {
 func (c *conn) ready(limit int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.why == nil && !c.out.broken && (c.uplink.full(&c.g.limits) || c.out.size > 2*c.g.limits.MaxOutbound) {
+	for c.why == nil && !c.out.broken && (c.uplink.full(&c.g.limits) || c.out.size > 2*c.g.limits.MaxOutbound || c.uncommitted >= maxUncommitted) {
 		c.wait()
 	}
 	if c.why != nil || c.out.broken {
@@ -122,6 +126,9 @@ func (c *conn) ready(limit int) error {
 	}
 	return nil
 }
+
+// maxUncommitted bounds what a connection may have waiting for the recorder, beside messages.
+const maxUncommitted = 64
 
 // wait waits for room. mu is held.
 func (c *conn) wait() {
@@ -177,8 +184,10 @@ func (c *conn) handle(first byte, body []byte) (clean bool, err error) {
 		return false, c.takePuback(first, body)
 	case packet.TypePubrel:
 		return false, c.takePubrel(first, body)
-	case packet.TypePubrec, packet.TypePubcomp:
-		return false, c.takeStray(first, body)
+	case packet.TypePubrec:
+		return false, c.takePubrec(first, body)
+	case packet.TypePubcomp:
+		return false, c.takePubcomp(first, body)
 	case packet.TypeSubscribe:
 		return false, c.takeSubscribe(first, body)
 	case packet.TypeUnsubscribe:
@@ -206,14 +215,32 @@ func (c *conn) takeDisconnect(first byte, body []byte) (clean bool, err error) {
 	if err := p.Decode(first, body, c.version); err != nil {
 		return false, err
 	}
-	if p.Properties.Int(packet.SessionExpiry, 0) > 0 && !c.expiring {
+	expiry, changed := p.Properties.Find(packet.SessionExpiry)
+	if expiry.Int > 0 && !c.expiring {
 		return false, &packet.Error{Code: packet.ProtocolError, Detail: "session expiry in DISCONNECT after none in CONNECT"}
 	}
 	if _, ok := p.Properties.Find(packet.ServerReference); ok {
 		return false, &packet.Error{Code: packet.ProtocolError, Detail: "server reference from a client"}
 	}
+	if changed {
+		c.setExpiry(expiry.Int)
+	}
 	c.endSilently()
 	return p.Code == packet.Success, nil
+}
+
+// setExpiry changes how long the session outlives the connection.
+func (c *conn) setExpiry(seconds uint32) {
+	s := c.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.expiry == seconds || s.expiry == 0 {
+		return
+	}
+	s.expiry = seconds
+	if s.recorded && seconds > 0 { // with 0 it ends now
+		s.record(s.whole(), nil)
+	}
 }
 
 // send queues a packet, unless the connection is ending.
@@ -225,7 +252,7 @@ func (c *conn) send(p packet.Packet) {
 
 // queue is send with mu held.
 func (c *conn) queue(p packet.Packet) {
-	if c.session.ended || c.out.broken {
+	if c.ended || c.out.broken {
 		return
 	}
 	before := len(c.out.chunk)
@@ -270,7 +297,7 @@ const (
 	settleTime = 2 * time.Second // for the last packets to be written, and for a will to be taken
 )
 
-// finish ends the session, says goodbye, and waits for the writer. clean tells whether the will is dropped.
+// finish leaves the session, says goodbye, and waits for the writer. clean tells whether the will is dropped.
 func (c *conn) finish(clean bool) {
 	c.detach(clean)
 	if c.shuttingDown() {
@@ -334,13 +361,13 @@ func (c *conn) lastWords() bool {
 	defer c.mu.Unlock()
 	if c.why == nil || *c.why == packet.Success || c.out.broken {
 		// The client has left.
-		c.session.ended, c.out.broken = true, true
+		c.ended, c.out.broken = true, true
 		return false
 	}
 	if c.established && c.version == packet.V5 {
 		c.queue(&packet.Disconnect{Kind: packet.TypeDisconnect, Code: *c.why, Properties: c.because(c.whyText)})
 	}
-	c.session.ended = true
+	c.ended = true
 	return true
 }
 
@@ -362,12 +389,9 @@ func (c *conn) halfClose() {
 	}
 }
 
-// detach ends the session: no more deliveries, the will is handed over, the client id is free.
+// detach leaves the session: no more deliveries, the will is handed over, the client id is free.
 func (c *conn) detach(clean bool) {
-	c.dropSubscriptions()
-	if c.established && c.will != nil && !clean {
-		c.publishWill()
-	}
+	c.leave(clean)
 	c.g.release(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -64,11 +64,17 @@ func (c *conn) connect() bool {
 		c.refuseConnect(&refusal{packet.ServerBusy, v3Unavailable, refusedTimeout})
 		return false
 	}
+	c.setDeadline(time.Time{})
+	present, err := c.openSession(&p)
+	if err != nil {
+		c.refuseConnect(err)
+		return false
+	}
 	c.established = true
 	c.g.gate.establish(c.addr)
 	c.g.metrics.connections.Inc()
-	c.setDeadline(time.Time{})
-	c.send(answer)
+	answer.SessionPresent = present
+	c.attach(answer)
 	c.g.log.Debug("connected", "clientId", c.key.clientID, "principal", c.key.principal, "address", c.addr.String(), "version", int(c.version))
 	return true
 }
@@ -149,12 +155,12 @@ func (c *conn) accept(p *packet.Connect) (*packet.Connack, error) {
 	if err := c.takeWill(p); err != nil {
 		return nil, err
 	}
-	c.session.init(&c.g.limits, int(p.Properties.Int(packet.ReceiveMaximum, 65535)))
 	if n := p.Properties.Int(packet.MaximumPacketSize, 0); n > 0 {
 		c.maxPacket = int(min(n, 1<<28))
 	}
 	c.tellWhy = p.Properties.Int(packet.RequestProblemInfo, 1) == 1
 	c.expiring = p.Properties.Int(packet.SessionExpiry, 0) > 0
+	c.aliasMax = uint16(min(p.Properties.Int(packet.TopicAliasMaximum, 0), uint32(c.g.limits.MaxTopicAlias)))
 	keepAlive := time.Duration(p.KeepAlive) * time.Second
 	if most := c.g.limits.MaxKeepAlive; most > 0 && p.Version == packet.V5 && (keepAlive == 0 || keepAlive > most) {
 		keepAlive = most
@@ -163,20 +169,28 @@ func (c *conn) accept(p *packet.Connect) (*packet.Connack, error) {
 	c.keepAlive = keepAlive * 3 / 2
 	if p.Version == packet.V5 {
 		ack.Properties = c.announce(ack.Properties)
+		if p.Properties.Int(packet.RequestResponseInfo, 0) == 1 && packet.ValidTopic([]byte(id)) {
+			ack.Properties = ack.Properties.AppendString(packet.ResponseInfo, responsePrefix+id)
+		}
 	}
 	return ack, nil
 }
 
+// responsePrefix is where a client that asks for it is told to have responses sent: below response/<client id>.
+const responsePrefix = "response/"
+
 // announce appends what an MQTT 5 client has to know.
 func (c *conn) announce(ps packet.Properties) packet.Properties {
-	if c.expiring {
+	if c.expiring && c.g.recorder == nil {
 		ps = ps.AppendInt(packet.SessionExpiry, 0) // sessions end with the connection
 	}
-	return ps.AppendInt(packet.ReceiveMaximum, uint32(c.g.limits.ReceiveMaximum)).
-		AppendInt(packet.RetainAvailable, 0).
+	ps = ps.AppendInt(packet.ReceiveMaximum, uint32(c.g.limits.ReceiveMaximum)).
 		AppendInt(packet.MaximumPacketSize, uint32(c.g.limits.MaxPacket)).
-		AppendInt(packet.TopicAliasMaximum, uint32(c.g.limits.MaxTopicAlias)).
-		AppendInt(packet.SharedAvailable, 0)
+		AppendInt(packet.TopicAliasMaximum, uint32(c.g.limits.MaxTopicAlias))
+	if c.g.opts.Retained == nil {
+		ps = ps.AppendInt(packet.RetainAvailable, 0)
+	}
+	return ps
 }
 
 // authorize returns the principal of a CONNECT.
@@ -224,4 +238,103 @@ func (c *conn) takeOver() bool {
 	}
 	c.g.release(c)
 	return false
+}
+
+// expiryOf is how long the session is to outlive the connection.
+func (c *conn) expiryOf(p *packet.Connect) uint32 {
+	switch {
+	case c.g.recorder == nil:
+		return 0
+	case c.version == packet.V5:
+		return p.Properties.Int(packet.SessionExpiry, 0)
+	case p.CleanStart:
+		return 0
+	}
+	return never
+}
+
+// openSession finds the session of the client, or makes one, and has it written down. present reports whether it was
+// there. The connection holds the client id, so nobody else does this for it.
+func (c *conn) openSession(p *packet.Connect) (present bool, err error) {
+	s := c.g.sessionOf(c.key)
+	expiry := c.expiryOf(p)
+	if s != nil && (p.CleanStart || !c.g.resumable(s)) {
+		c.g.endSession(s)
+		s = nil
+	}
+	if s != nil {
+		s.mu.Lock()
+		present = !s.ended // its time may just have come
+		if present {
+			s.online = true // nothing is due any more
+		}
+		s.mu.Unlock()
+	}
+	if !present {
+		if expiry > 0 && c.g.keptSessions() >= c.g.limits.MaxSessions {
+			return false, &refusal{packet.QuotaExceeded, v3Unavailable, refusedSessions}
+		}
+		s = c.g.newSession(c.key)
+	}
+	if err := c.writeDown(s, p, expiry); err != nil {
+		c.g.log.Warn("session not written down", "clientId", c.key.clientID, "err", err)
+		s.mu.Lock()
+		if !present {
+			s.expiry = 0
+		}
+		s.park(c.g.now())
+		s.mu.Unlock()
+		if present {
+			c.g.clock.watch(s)
+		} else {
+			c.g.endSession(s)
+		}
+		return false, &refusal{packet.ServerUnavailable, v3Unavailable, refusedSessions}
+	}
+	c.session = s
+	return present, nil
+}
+
+// writeDown sets in a session what CONNECT says, claims it, and waits until it is recorded.
+func (c *conn) writeDown(s *session, p *packet.Connect, expiry uint32) error {
+	s.mu.Lock()
+	s.online, s.version, s.expiry, s.will, s.deadline, s.due = true, c.version, expiry, c.will, time.Time{}, time.Time{}
+	s.maxFlying = min(c.g.limits.MaxInFlight, int(p.Properties.Int(packet.ReceiveMaximum, 65535)))
+	s.recorded = s.recorded || c.g.recorder != nil && (expiry > 0 || c.will != nil)
+	recorded, fence := s.recorded, s.fence
+	s.mu.Unlock()
+	if expiry > 0 {
+		if c.g.opts.Owners != nil && fence == 0 {
+			var err error
+			if fence, err = c.g.opts.Owners.Claim(c.g.life, c.key.principal, c.key.clientID); err != nil {
+				return err
+			}
+		}
+		c.g.keep(s)
+	}
+	if !recorded {
+		return nil
+	}
+	done := make(chan struct{})
+	s.mu.Lock()
+	s.fence = fence
+	s.record(s.whole(), func() { close(done) })
+	s.mu.Unlock()
+	return c.g.recorder.await(c.g.life, done)
+}
+
+// attach joins the connection and its session: the CONNACK is the first packet, then comes what is due.
+func (c *conn) attach(answer *packet.Connack) {
+	s := c.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue(answer)
+	s.conn = c
+	s.resends = len(s.flying)
+	for i := range s.flying {
+		s.flying[i].resend = true
+	}
+	c.startWriter()
 }

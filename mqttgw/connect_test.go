@@ -35,12 +35,13 @@ func TestConnackSaysWhatIsOffered(t *testing.T) {
 	s := start(t)
 	_, ack := s.tryConnect(packet.V5, "", props(packet.Properties(nil).AppendInt(packet.SessionExpiry, 100)))
 	for id, want := range map[packet.PropertyID]uint32{packet.SessionExpiry: 0, packet.ReceiveMaximum: 256, packet.RetainAvailable: 0,
-		packet.MaximumPacketSize: 256 << 10, packet.TopicAliasMaximum: 16, packet.SharedAvailable: 0} {
+		packet.MaximumPacketSize: 256 << 10, packet.TopicAliasMaximum: 16} {
 		if got := ack.Properties.Int(id, 99); got != want {
 			t.Errorf("property %#x = %d, want %d", byte(id), got, want)
 		}
 	}
-	for _, id := range []packet.PropertyID{packet.ServerKeepAlive, packet.MaximumQoS, packet.WildcardAvailable, packet.SubscriptionIDAvailable} {
+	for _, id := range []packet.PropertyID{packet.ServerKeepAlive, packet.MaximumQoS, packet.WildcardAvailable, packet.SubscriptionIDAvailable,
+		packet.SharedAvailable} {
 		if _, ok := ack.Properties.Find(id); ok {
 			t.Errorf("property %#x is there, want its default", byte(id))
 		}

@@ -3,7 +3,6 @@
 package mqttgw
 
 import (
-	"errors"
 	"mime"
 	"time"
 
@@ -18,11 +17,11 @@ type message struct {
 	origin  *event.Origin
 	props   packet.Properties
 	payload []byte
-	frames  [2][2]*packet.Frame // by version (0 = 3.1.1) and QoS
+	frames  [2][3]*packet.Frame // by version (0 = 3.1.1) and QoS
 }
 
-// newMessage returns the message of a log entry; nil for an event that did not come over MQTT, and for one that has
-// expired, for which expired is true.
+// newMessage returns the message of a log entry; nil for an event that did not come over MQTT. expired is true when its
+// time is over: then it may be sent again to whom it was sent in time, and to nobody else (MQTT 5 section 3.3.2.3.3).
 func newMessage(e eventlog.Entry, now func() time.Time) (m *message, expired bool) {
 	o := e.Record.MQTT
 	if o == nil || len(o.Topic) == 0 || len(o.Topic) > 65535 {
@@ -31,17 +30,26 @@ func newMessage(e eventlog.Entry, now func() time.Time) (m *message, expired boo
 	m = &message{seq: e.Seq, origin: o, props: o.Properties, payload: e.Record.Event.Data}
 	if expiry, ok := m.props.Find(packet.MessageExpiry); ok {
 		gone := max(0, now().Sub(e.Record.Received)/time.Second)
-		if time.Duration(expiry.Int) <= gone {
-			return nil, true
-		}
-		if gone > 0 {
+		if expired = time.Duration(expiry.Int) <= gone; expired {
+			m.props = withExpiry(m.props, 0)
+		} else if gone > 0 {
 			m.props = withExpiry(m.props, expiry.Int-uint32(gone))
 		}
 	}
 	if !e.Record.Minted && structured(o) {
 		m.payload = event.AppendJSON(nil, &e.Record.Event) // as it was published, in our own spelling
 	}
-	return m, false
+	return m, expired
+}
+
+// messageOf returns the message of an entry that may still be sent for the first time; nil when there is none.
+func (g *Gateway) messageOf(e eventlog.Entry) *message {
+	m, expired := newMessage(e, g.now)
+	if expired {
+		g.metrics.drop(droppedExpired)
+		return nil
+	}
+	return m
 }
 
 // structured reports whether the payload was a whole CloudEvent in JSON. 3.1.1 has no other way to publish one.
@@ -86,10 +94,10 @@ func (m *message) frame(v packet.Version, qos byte) *packet.Frame {
 // hit is what all matching subscriptions of one session make of a message: one PUBLISH with the highest QoS and every
 // subscription identifier (MQTT-3.3.4-2 to -4).
 type hit struct {
-	conn   *conn
-	qos    byte
-	retain bool
-	ids    packet.Properties
+	session *session
+	qos     byte
+	retain  bool // RETAIN as published
+	ids     packet.Properties
 }
 
 // add joins a subscription to the hit.
@@ -108,205 +116,177 @@ func (h *hit) add(s *subscription) {
 
 // suits reports whether a subscription takes a message that matches its filter.
 func (s *subscription) suits(m *message) bool {
-	own := s.noLocal && m.origin.Client == s.conn.key.clientID && m.origin.Principal == s.conn.key.principal
+	own := s.noLocal && m.origin.Client == s.session.key.clientID && m.origin.Principal == s.session.key.principal
 	return s.since < m.seq && !own
 }
 
-// hasRoom reports whether another QoS 1 message can be sent. mu is held.
+// hasRoom reports whether another QoS 1 or 2 message can be sent for the first time. The session's mu and mu are held.
 func (c *conn) hasRoom() bool {
 	return len(c.session.flying) < c.session.maxFlying && c.out.size < c.g.limits.MaxOutbound
 }
 
-// deliver is called by the tail. It queues the message, or leaves it for later, or drops it; it never blocks. It reports
-// whether the caller has to start a writer, for which it has the place reserved.
-func (c *conn) deliver(m *message, h *hit) (start bool) {
+// deliver is called by the tail. It queues the message, or leaves it for later, or drops it; it never blocks. It returns
+// a connection whose writer the caller has to start; its place is reserved.
+func (s *session) deliver(m *message, h *hit) (start *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	qos := min(h.qos, m.origin.QoS)
+	c := s.conn
+	switch {
+	case s.ended || qos > 0 && m.seq < s.pos.liveFrom:
+		return nil
+	case c == nil:
+		s.miss(m, qos)
+		return nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := &c.session
-	if s.ended || c.out.broken {
-		return false
-	}
-	switch qos := min(h.qos, m.origin.QoS); {
+	switch {
+	case c.ended || c.out.broken:
+		s.miss(m, qos)
+		return nil
 	case qos == 0:
 		if c.out.size >= c.g.limits.MaxOutbound {
 			c.g.metrics.drop(droppedSlow)
-			return false
+			return nil
 		}
 		c.put(m, h, 0)
-	case m.seq < s.liveFrom:
-		return false
 	case s.lagging() || !c.hasRoom():
-		s.postpone(m.seq, c.g.limits.MaxWaiting)
-		if !c.behindWithRoom() {
-			return false
+		if !s.pos.lagging() {
+			s.changed()
+		}
+		s.pos.postpone(m.seq, c.g.limits.MaxWaiting)
+		if !c.busy() {
+			return nil
 		}
 	default:
-		c.put(m, h, 1)
+		c.launch(m, h, qos, nil)
 	}
-	start = !c.out.writing
+	if c.out.writing {
+		return nil
+	}
 	c.out.writing = true
-	return start
+	return c
 }
 
-// put queues a PUBLISH. mu is held.
-func (c *conn) put(m *message, h *hit, qos byte) {
-	f := m.frame(c.version, qos)
-	ids := h.ids
-	if c.version != packet.V5 {
-		ids = nil
-	}
-	size := f.Size(ids)
-	if size > c.maxPacket {
-		c.g.metrics.drop(droppedTooLarge) // as if it had been sent (MQTT-3.1.2-25)
+// miss notes a message that cannot be sent because the client is away: the first of them is where its return begins to
+// read. mu is held.
+func (s *session) miss(m *message, qos byte) {
+	if qos == 0 || s.expiry == 0 {
 		return
 	}
-	var id uint16
-	if qos > 0 {
-		id = c.session.takeOff(m.seq)
+	s.pos.fold()
+	if s.pos.behind == 0 {
+		s.pos.behind = m.seq
+		s.changed()
 	}
+}
+
+// launch sends a message with QoS 1 or 2 for the first time: it gets a packet id and is in flight. A QoS 2 message of a
+// session that survives a crash is written down before it is sent. It reports whether the message was sent or will be:
+// one that is larger than the client takes counts as if it had been (MQTT-3.1.2-25). The session's mu and mu are held.
+func (c *conn) launch(m *message, h *hit, qos byte, gr *group) bool {
+	s := c.session
+	if c.tooLarge(m, h, qos) {
+		return false
+	}
+	f := flight{seq: m.seq, group: gr, stage: stageQoS1}
+	if qos == 2 {
+		f.stage = stageQoS2
+	}
+	head := packet.Head{Retain: h.retain && m.origin.Retain, IDs: h.ids, Dup: m.seq <= s.doubtful}
+	head.ID = s.takeOff(f)
+	if gr == nil && qos == 2 {
+		s.pos.exact = m.seq
+	}
+	s.changed()
+	c.g.metrics.deliveries[qos].Inc()
+	if qos == 2 && s.durable() {
+		c.transmitLater(m, head)
+		return true
+	}
+	c.transmit(m, head, qos)
+	return true
+}
+
+// transmitLater sends a QoS 2 message once its record is committed, if the connection is still there: if not, the next
+// one finds the message in flight. The session's mu and mu are held.
+func (c *conn) transmitLater(m *message, head packet.Head) {
+	s := c.session
+	f := s.flightOf(head.ID)
+	s.record(&record{kind: recordFlight, flight: s.flightState(f)}, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if s.conn == c && !c.ended && !c.out.broken {
+			c.transmit(m, head, 2)
+			c.startWriter()
+		}
+	})
+}
+
+// tooLarge reports whether a message is larger than the client takes, and counts it then. mu is held.
+func (c *conn) tooLarge(m *message, h *hit, qos byte) bool {
+	if m.frame(c.version, qos).Size(&packet.Head{IDs: c.idsOf(h.ids)})+aliasRoom <= c.maxPacket {
+		return false
+	}
+	c.g.metrics.drop(droppedTooLarge)
+	return true
+}
+
+// aliasRoom is how much a topic alias may add to a packet.
+const aliasRoom = 4
+
+func (c *conn) idsOf(ids packet.Properties) packet.Properties {
+	if c.version != packet.V5 {
+		return nil
+	}
+	return ids
+}
+
+// put queues a PUBLISH with QoS 0. mu is held.
+func (c *conn) put(m *message, h *hit, qos byte) {
+	if c.tooLarge(m, h, qos) {
+		return
+	}
+	c.g.metrics.deliveries[qos].Inc()
+	c.transmit(m, packet.Head{Retain: h.retain && m.origin.Retain, IDs: h.ids}, qos)
+}
+
+// transmit queues a PUBLISH. mu is held.
+func (c *conn) transmit(m *message, head packet.Head, qos byte) {
+	f := m.frame(c.version, qos)
+	head.IDs = c.idsOf(head.IDs)
+	c.setAlias(&head, m.origin.Topic)
 	c.out.grow()
-	c.out.chunk = f.Append(c.out.chunk, h.retain && m.origin.Retain, id, ids)
+	c.out.chunk = f.Append(c.out.chunk, &head)
+	c.out.size += f.Size(&head)
 	if len(m.payload) >= sharedFrom {
 		c.out.share(m.payload)
 	} else {
 		c.out.chunk = append(c.out.chunk, m.payload...)
 	}
-	c.out.size += size
-	c.g.metrics.deliveries[qos].Inc()
 }
 
-// behindWithRoom reports whether the writer should catch up. mu is held.
-func (c *conn) behindWithRoom() bool {
-	return c.session.lagging() && c.hasRoom() && !c.session.ended && c.why == nil && !c.out.broken
-}
-
-const (
-	scanEntries = 64       // read at a time by a session that is behind
-	catchUpSize = 32 << 10 // outbound bytes after which the writer writes before it catches up further
-)
-
-// catchUp queues messages that the session is behind with. It is called by the writer, without mu.
-func (c *conn) catchUp() {
-	var entries []eventlog.Entry
-	for {
-		c.mu.Lock()
-		if !c.behindWithRoom() || c.out.size >= catchUpSize {
-			c.mu.Unlock()
-			return
-		}
-		from, most := c.session.behind, scanEntries
-		waiting := len(c.session.waiting) > 0
-		if waiting {
-			from, most = c.session.waiting[0], 1
-		}
-		c.mu.Unlock()
-
-		var next uint64
-		var err error
-		entries, next, err = c.g.opts.Tail.Read(c.g.life, from, most, entries[:0])
-		switch {
-		case errors.Is(err, eventlog.ErrGone):
-			c.skipGone(waiting)
-		case err != nil:
-			if c.g.life.Err() == nil {
-				c.g.log.Warn("read for a slow subscriber", "clientId", c.key.clientID, "err", err)
-			}
-			c.end(packet.UnspecifiedError)
-			return
-		case waiting:
-			c.catchUpOne(from, entries)
-		default:
-			c.catchUpFrom(from, next, entries)
-		}
-		clear(entries) // do not hold the events
-	}
-}
-
-// skipGone passes over what retention has taken away before the client could be sent it.
-func (c *conn) skipGone(waiting bool) {
-	c.g.metrics.drop(droppedGone)
-	c.g.log.Warn("messages left the log before a slow subscriber got them", "clientId", c.key.clientID)
-	first := c.g.opts.Tail.First()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if waiting {
-		c.session.popWaiting()
-	} else {
-		c.session.behind = max(c.session.behind+1, first)
-	}
-}
-
-func (s *session) popWaiting() {
-	s.waiting = s.waiting[1:]
-	if len(s.waiting) == 0 {
-		s.waiting = nil
-	}
-}
-
-// catchUpOne sends the message of the first waiting position.
-func (c *conn) catchUpOne(seq uint64, entries []eventlog.Entry) {
-	var m *message
-	if len(entries) == 1 && entries[0].Seq == seq {
-		m = c.messageOf(entries[0])
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if m != nil {
-		c.redeliver(m)
-	}
-	c.session.popWaiting()
-}
-
-// catchUpFrom sends what matches of a batch that was read from behind on, and makes the session live when it has reached
-// the tail.
-func (c *conn) catchUpFrom(from, next uint64, entries []eventlog.Entry) {
-	for _, e := range entries {
-		if m := c.messageOf(e); m != nil && !c.redeliverOrStop(m) {
-			return
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	// The tail stores its position before it delivers, and delivers under mu: with a position below next it has delivered
-	// nothing from next on, and will find the session live.
-	if c.g.tailPos.Load() < next || next <= from {
-		c.session.behind, c.session.liveFrom = 0, next
+// setAlias uses the topic aliases that the client allows: the first topics of the connection get one each. mu is held.
+func (c *conn) setAlias(head *packet.Head, topic string) {
+	if c.aliasMax == 0 || c.version != packet.V5 {
 		return
 	}
-	c.session.behind = next
+	if n, ok := c.sentAliases[topic]; ok {
+		head.Alias, head.Known = n, true
+		return
+	}
+	if len(c.sentAliases) >= int(c.aliasMax) || len(topic) < aliasFrom {
+		return
+	}
+	if c.sentAliases == nil {
+		c.sentAliases = map[string]uint16{}
+	}
+	head.Alias = uint16(len(c.sentAliases) + 1)
+	c.sentAliases[topic] = head.Alias
 }
 
-// redeliverOrStop is redeliver while there is room; without, the session stays behind from m on.
-func (c *conn) redeliverOrStop(m *message) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.hasRoom() {
-		c.session.behind = m.seq
-		return false
-	}
-	c.redeliver(m)
-	return true
-}
-
-func (c *conn) messageOf(e eventlog.Entry) *message {
-	m, expired := newMessage(e, c.g.now)
-	if expired {
-		c.g.metrics.drop(droppedExpired)
-	}
-	return m
-}
-
-// redeliver queues a message if it matches with QoS 1 now. mu is held.
-func (c *conn) redeliver(m *message) {
-	h := hit{conn: c}
-	found := false
-	for _, s := range c.session.subs {
-		if matches(s.filter, m.origin.Topic) && s.suits(m) {
-			h.add(s)
-			found = true
-		}
-	}
-	if found && min(h.qos, m.origin.QoS) > 0 {
-		c.put(m, &h, 1)
-	}
-}
+// aliasFrom is the length of the shortest topic for which an alias pays.
+const aliasFrom = 4

@@ -19,16 +19,17 @@ import (
 )
 
 func TestSuback(t *testing.T) {
-	s := start(t, func(o *mqttgw.Options) { o.Limits.MaxFilters = 4 })
-	filters := []string{"a", "a/b#", "+/x", "", "$share/g/a", "$share/g", "a", "$SYS/#", strings.Repeat("/", 40), "#", "fifth"}
+	s := start(t, func(o *mqttgw.Options) { o.Limits.MaxFilters = 6 })
+	filters := []string{"a", "a/b#", "a+/b", "a/#/b", "+/x", "", "$share/g/a", "$share/g", "$share/g+/x", "$share//x", "a", "$SYS/#",
+		"$share/g/" + strings.Repeat("/", 31), strings.Repeat("/", 40), "#", "seventh"}
 	want := map[packet.Version][]packet.Reason{
-		packet.V5:   {1, 0x8F, 1, 0x8F, 0x9E, 0x8F, 1, 1, 0x8F, 1, 0x97},
-		packet.V311: {1, 0x80, 1, 0x80, 0x80, 0x80, 1, 1, 0x80, 1, 0x80},
+		packet.V5:   {2, 0x8F, 0x8F, 0x8F, 2, 0x8F, 2, 0x8F, 0x8F, 0x8F, 2, 2, 2, 0x8F, 2, 0x97},
+		packet.V311: {2, 0x80, 0x80, 0x80, 2, 0x80, 2, 0x80, 0x80, 0x80, 2, 2, 2, 0x80, 2, 0x80},
 	}
 	for v, codes := range want {
 		p := &packet.Subscribe{PacketID: 9}
 		for _, f := range filters {
-			p.Filters = append(p.Filters, packet.Subscription{Filter: []byte(f), QoS: 2}) // granted as 1
+			p.Filters = append(p.Filters, packet.Subscription{Filter: []byte(f), QoS: 2})
 		}
 		c := s.connect(v, "c")
 		for range 2 { // again replaces

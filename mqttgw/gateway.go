@@ -36,8 +36,10 @@ type Tail interface {
 	Committed() uint64
 	// Wait blocks until Committed is larger than after.
 	Wait(ctx context.Context, after uint64) error
+	// Hot is the lowest sequence that is read from memory.
+	Hot() uint64
 	// Read appends at most max entries from a sequence on to dst and returns the sequence to go on from. Sequences without
-	// an event are left out. It is eventlog.ErrGone when from is below First.
+	// an event are left out. From below First it reads from First on, or fails with eventlog.ErrGone.
 	Read(ctx context.Context, from uint64, max int, dst []eventlog.Entry) ([]eventlog.Entry, uint64, error)
 }
 
@@ -47,6 +49,9 @@ type Options struct {
 	Bus       string // where publishes go and what Tail reads; "" = devices
 	Publisher Publisher
 	Tail      Tail
+	Sessions  SessionLog  // where sessions are kept; nil = they end with their connection
+	Owners    Owners      // which node has a session; nil = this one has all
+	Retained  *Retained   // nil = no retained messages; stays the caller's to close, after Serve
 	Directory *Directory  // the devices that may connect; nil = none
 	Anonymous bool        // a client without user name may connect, as principal ""
 	TLS       *tls.Config // nil = plain TCP
@@ -87,19 +92,29 @@ type Gateway struct {
 	failures *failures     // of authentication, by address and user
 	hashing  chan struct{} // a slot for each password hash under way
 	gate     gate
-	tailPos  atomic.Uint64 // the sequence that the tail is delivering, or has delivered last
+	recorder *recorder // nil without Options.Sessions
+	clock    *clock
+	scan     *scan
 	served   atomic.Bool
 	conns    sync.WaitGroup
+
+	tailPos     atomic.Uint64 // the sequence that the tail is delivering, or has delivered last
+	routed      atomic.Uint64 // the last sequence that it has delivered
+	marked      atomic.Uint64 // the last checkpoint in SESSIONS
+	tailWaiters atomic.Int32
+	recovered   uint64 // up to here the tail looks for what a crash has left; set before it runs
 
 	// life ends when Serve is told to stop. It bounds what connections wait for; they have no context of their own,
 	// because 100,000 idle ones would pay for it.
 	life context.Context
 	stop context.CancelFunc
 
-	mu       sync.Mutex
-	sessions map[sessionKey]*conn // guarded by mu; who holds a client id now
-	open     map[*conn]struct{}   // guarded by mu; every connection that is being served
-	stopping bool                 // guarded by mu
+	mu        sync.Mutex
+	holders   map[sessionKey]*conn    // guarded by mu; who holds a client id now
+	sessions  map[sessionKey]*session // guarded by mu; those that outlive their connection
+	open      map[*conn]struct{}      // guarded by mu; every connection that is being served
+	stopping  bool                    // guarded by mu
+	tailMoved chan struct{}           // guarded by mu; closed when routed moves; nil when nobody waits
 }
 
 // New returns a Gateway. It starts nothing.
@@ -128,11 +143,15 @@ func New(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		opts: o, limits: o.Limits.withDefaults(), log: o.Logger.With("component", "mqtt"), metrics: m, now: o.Now,
-		base: "mqtt://" + url.PathEscape(o.Name) + "/", sessions: map[sessionKey]*conn{}, open: map[*conn]struct{}{},
+		base: "mqtt://" + url.PathEscape(o.Name) + "/", holders: map[sessionKey]*conn{}, sessions: map[sessionKey]*session{}, open: map[*conn]struct{}{},
 		hashing: make(chan struct{}, hashersAtOnce()),
 	}
 	g.failures = newFailures(g.limits)
 	g.gate.limits = g.limits
+	g.clock, g.scan = newClock(g), newScan(g)
+	if o.Sessions != nil {
+		g.recorder = newRecorder(g, o.Sessions)
+	}
 	g.life, g.stop = context.WithCancel(context.Background())
 	return g, nil
 }
@@ -159,21 +178,82 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 			g.log.Warn("close listener", "err", err)
 		}
 	})
-	tailing, endTail := context.WithCancel(context.WithoutCancel(ctx))
-	defer endTail()
-	g.tailPos.Store(g.opts.Tail.Committed())
-	own.Go(func() { g.runTail(tailing) })
+	err := g.start(accepting)
+	if err != nil {
+		done()
+		own.Wait()
+		return err
+	}
+	working, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	own.Go(func() { g.runTail(working) })
+	own.Go(func() { g.scan.run(working) })
+	own.Go(func() { g.clock.run(working) })
+	endRecorder := g.startRecorder(working)
 
-	err := g.accept(accepting, ln)
+	// Nobody is let in before the tail has seen what a crash has left.
+	if err = g.awaitTail(accepting, g.recovered); err == nil {
+		err = g.accept(accepting, ln)
+	} else if ctx.Err() != nil {
+		err = nil
+	}
 	done()
 	g.disconnectAll(packet.ServerShuttingDown)
 	timer := time.AfterFunc(stopTime, g.stop) // whatever still waits for the log gives up then
 	g.conns.Wait()
 	timer.Stop()
+	endRecorder()
 	g.stop()
-	endTail()
+	end()
 	own.Wait()
-	return err
+	return errors.Join(err, g.settleRetained())
+}
+
+// start reads what is kept, and sets where the tail begins.
+func (g *Gateway) start(ctx context.Context) error {
+	end := g.opts.Tail.Committed()
+	from := end
+	if g.recorder != nil {
+		if err := g.load(ctx); err != nil {
+			return fmt.Errorf("mqttgw: %w", err)
+		}
+		if g.marked.Load() > 0 || len(g.sessions) > 0 {
+			from = min(from, g.marked.Load())
+		}
+	}
+	if g.opts.Retained != nil {
+		from = min(from, g.opts.Retained.position.Load())
+	}
+	g.recovered = end
+	g.tailPos.Store(from)
+	g.routed.Store(from)
+	return nil
+}
+
+// startRecorder runs the recorder. What it returns has everything written down, for recorderTime at most, and waits for
+// its goroutine.
+func (g *Gateway) startRecorder(ctx context.Context) (end func()) {
+	if g.recorder == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var own sync.WaitGroup
+	own.Go(func() { g.recorder.run(ctx) })
+	return func() {
+		timer := time.AfterFunc(stopTime, cancel)
+		g.recorder.close()
+		own.Wait()
+		timer.Stop()
+		cancel()
+	}
+}
+
+// settleRetained writes down how far the retained messages go.
+func (g *Gateway) settleRetained() error {
+	if g.opts.Retained == nil {
+		return nil
+	}
+	return errors.Join(g.opts.Retained.advance(g.routed.Load()), g.opts.Retained.sync())
 }
 
 func (g *Gateway) accept(ctx context.Context, ln net.Listener) error {
@@ -247,8 +327,8 @@ func (g *Gateway) forget(c *conn) {
 func (g *Gateway) claim(c *conn) (old *conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	old = g.sessions[c.key]
-	g.sessions[c.key] = c
+	old = g.holders[c.key]
+	g.holders[c.key] = c
 	return old
 }
 
@@ -256,8 +336,8 @@ func (g *Gateway) claim(c *conn) (old *conn) {
 func (g *Gateway) release(c *conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.sessions[c.key] == c {
-		delete(g.sessions, c.key)
+	if g.holders[c.key] == c {
+		delete(g.holders, c.key)
 	}
 }
 

@@ -142,6 +142,8 @@ func (b *memoryBus) Committed() uint64 {
 	return uint64(len(b.entries))
 }
 
+func (b *memoryBus) Hot() uint64 { return b.First() }
+
 func (b *memoryBus) Wait(ctx context.Context, after uint64) error {
 	for {
 		b.mu.Lock()

@@ -25,9 +25,11 @@ type Limits struct {
 	MaxTopicAlias  int // topic aliases a client may set; 16
 	ReceiveMaximum int // messages of a client that are not acknowledged yet; 256
 	MaxPending     int // bytes of messages of a client that are not committed yet; 1 MiB
-	MaxInFlight    int // QoS 1 messages to a client without PUBACK, at most the client's Receive Maximum; 256
-	MaxWaiting     int // QoS 1 messages whose positions are kept for a client that is behind, before it reads the log; 1024
+	MaxInFlight    int // QoS 1 and 2 messages to a client without PUBACK or PUBCOMP, at most the client's Receive Maximum; 256
+	MaxWaiting     int // QoS 1 and 2 messages whose positions are kept for a client that is behind, before it reads the log; 1024
 	MaxOutbound    int // bytes waiting to be written to a client; 1 MiB
+	MaxSessions    int // sessions that outlive their connection, of about 1 KB each; 1,000,000
+	MaxRetained    int // topics with a retained message; 1,000,000
 
 	MaxConnections        int // in all; 100,000
 	MaxConnectionsPerIP   int // 20,000; an IPv6 /64 counts as one address
@@ -61,6 +63,8 @@ func (l Limits) withDefaults() Limits {
 	def(&l.MaxInFlight, 256)
 	def(&l.MaxWaiting, 1024)
 	def(&l.MaxOutbound, 1<<20)
+	def(&l.MaxSessions, 1_000_000)
+	def(&l.MaxRetained, 1_000_000)
 	def(&l.MaxConnections, 100_000)
 	def(&l.MaxConnectionsPerIP, 20_000)
 	def(&l.MaxConnectingPerIP, 1024)
@@ -88,6 +92,8 @@ func (l Limits) validate() (errs []error) {
 	between("MaxInFlight", l.MaxInFlight, 1, 4096)
 	between("MaxWaiting", l.MaxWaiting, 1, 1<<20)
 	between("MaxOutbound", l.MaxOutbound, 1<<10, 1<<30)
+	between("MaxSessions", l.MaxSessions, 1, 1<<30)
+	between("MaxRetained", l.MaxRetained, 1, 1<<30)
 	between("MaxConnections", l.MaxConnections, 1, 1<<30)
 	between("MaxConnectionsPerIP", l.MaxConnectionsPerIP, 1, 1<<30)
 	between("MaxConnectingPerIP", l.MaxConnectingPerIP, 1, 1<<30)

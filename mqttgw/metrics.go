@@ -17,6 +17,7 @@ const (
 	refusedClientID   = "client-id"
 	refusedAuth       = "auth"
 	refusedWill       = "will"
+	refusedSessions   = "sessions" // too many kept sessions, or they cannot be written down
 
 	resultStored  = "stored"
 	resultRefused = "refused" // by the gateway: topic, format, quota
@@ -40,11 +41,12 @@ type metrics struct {
 	connections  prometheus.Gauge
 	refusals     *prometheus.CounterVec
 	publishes    [3]map[string]prometheus.Counter
-	deliveries   [2]prometheus.Counter
+	deliveries   [3]prometheus.Counter
 	dropped      map[string]prometheus.Counter
 	authFailures map[string]prometheus.Counter
 	panics       prometheus.Counter
 	filters      prometheus.Gauge
+	sessions     prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -61,7 +63,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	panics := counter("panics_total", "Connections that a programming error ended.")
 	m := &metrics{
 		connections: gauge("connections", "Clients that are connected."),
-		filters:     gauge("subscriptions", "Subscriptions of connected clients."),
+		filters:     gauge("subscriptions", "Subscriptions of all sessions."),
+		sessions:    gauge("sessions", "Sessions that outlive their connection."),
 		refusals:    counter("refused_total", "Connections that did not get as far as CONNACK 0, by reason.", "reason"),
 		dropped:     map[string]prometheus.Counter{}, authFailures: map[string]prometheus.Counter{},
 		panics: panics.WithLabelValues(),
@@ -71,9 +74,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		for _, result := range []string{resultStored, resultRefused, resultFailed} {
 			m.publishes[qos][result] = publishes.WithLabelValues(label, result)
 		}
-		if qos < len(m.deliveries) {
-			m.deliveries[qos] = deliveries.WithLabelValues(label)
-		}
+		m.deliveries[qos] = deliveries.WithLabelValues(label)
 	}
 	for _, r := range []string{droppedSlow, droppedTooLarge, droppedExpired, droppedGone} {
 		m.dropped[r] = dropped.WithLabelValues(r)
@@ -82,13 +83,13 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		m.authFailures[r] = failed.WithLabelValues(r)
 	}
 	for _, r := range []string{refusedTotal, refusedAddress, refusedConnecting, refusedTimeout, refusedMalformed, refusedVersion,
-		refusedClientID, refusedAuth, refusedWill} {
+		refusedClientID, refusedAuth, refusedWill, refusedSessions} {
 		m.refusals.WithLabelValues(r)
 	}
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.filters, m.refusals, publishes, deliveries, dropped, failed, panics} {
+	for _, c := range []prometheus.Collector{m.connections, m.filters, m.sessions, m.refusals, publishes, deliveries, dropped, failed, panics} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

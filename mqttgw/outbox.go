@@ -19,6 +19,7 @@ type outbox struct {
 	chunk   []byte
 	size    int  // bytes in queue and chunk, and those that are being written
 	writing bool // a writer exists
+	again   bool // it is to look once more before it ends
 	broken  bool // a write failed; nothing is written any more
 
 	renew time.Time // when the write deadline has to be moved; the writer's
@@ -60,12 +61,14 @@ func recycle(chunk []byte) {
 	}
 }
 
-// startWriter starts a writer if there is none. mu is held.
+// startWriter starts a writer, or has the one that is there look once more. mu is held.
 func (c *conn) startWriter() {
-	if !c.out.writing {
-		c.out.writing = true
-		go c.write()
+	if c.out.writing {
+		c.out.again = true
+		return
 	}
+	c.out.writing = true
+	go c.write()
 }
 
 // write is the writer. It ends when nothing is left to write and nothing to catch up with; finish waits for it.
@@ -82,19 +85,11 @@ func (c *conn) write() {
 		}
 	}()
 	for {
-		c.mu.Lock()
-		queue, chunk := c.out.take()
-		if chunk == nil && queue == nil {
-			if c.behindWithRoom() {
-				c.mu.Unlock()
-				c.catchUp()
-				continue
-			}
-			c.out.writing = false
-			c.wake()
-			c.mu.Unlock()
+		queue, chunk, more := c.nextWrite()
+		if !more {
 			return
 		}
+		c.mu.Lock()
 		broken := c.out.broken
 		c.mu.Unlock()
 		n := 0
@@ -121,6 +116,44 @@ func (c *conn) write() {
 		if err != nil && !errors.Is(err, net.ErrClosed) {
 			c.g.log.Debug("write", "clientId", c.key.clientID, "err", err)
 		}
+	}
+}
+
+// nextWrite takes what is to be written. When there is nothing it has the session catch up first; more is false when
+// there is nothing of that either: then the writer has ended.
+func (c *conn) nextWrite() (queue [][]byte, chunk []byte, more bool) {
+	stuck := false
+	for {
+		c.lock()
+		queue, chunk = c.out.take()
+		if queue != nil || chunk != nil {
+			c.unlock()
+			return queue, chunk, true
+		}
+		if !c.busyWith(!stuck || c.out.again) {
+			c.out.writing = false
+			c.wake()
+			c.unlock()
+			return nil, nil, false
+		}
+		c.out.again = false
+		c.unlock()
+		stuck = c.catchUp()
+	}
+}
+
+// lock takes the session's lock, if there is a session, and mu.
+func (c *conn) lock() {
+	if c.session != nil {
+		c.session.mu.Lock()
+	}
+	c.mu.Lock()
+}
+
+func (c *conn) unlock() {
+	c.mu.Unlock()
+	if c.session != nil {
+		c.session.mu.Unlock()
 	}
 }
 

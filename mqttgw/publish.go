@@ -3,9 +3,8 @@
 package mqttgw
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"strconv"
@@ -17,30 +16,39 @@ import (
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
 
-// uplink is what a client has published and the log has not settled, and the QoS 2 ids that await a PUBREL. Everything
-// is guarded by the connection's mu.
+// uplink is what a client has published and the log has not settled. Everything is guarded by the connection's mu.
 type uplink struct {
 	acks  []*publication // QoS 1 and 2, in the order of arrival; acks[:sent] are acknowledged
 	sent  int
 	bytes int // of all that is not settled, QoS 0 included
-
-	received map[uint16]*publication // QoS 2 ids between PUBLISH and PUBREL
-	epoch    string                  // of the session; stands in the ids of QoS 2 events
-	uses     uint64                  // QoS 2 messages so far
+	held  int // QoS 2 messages of this connection whose PUBREC is out and whose PUBREL has not come
 
 	abandoned bool // a stop does not wait any longer
 }
 
 // publication is a PUBLISH on its way to its acknowledgement.
 type publication struct {
-	c       *conn
-	first   *publication // for a QoS 2 PUBLISH that came again: the one it repeats
-	size    int
-	id      uint16
-	qos     byte
-	settled bool
-	code    packet.Reason
-	detail  string // why not, for the client
+	c          *conn
+	receipt    *receipt // QoS 2
+	size       int
+	generation int // of the recorder
+	id         uint16
+	qos        byte
+	dup        bool
+	repeated   bool // a QoS 2 PUBLISH that came again: receipt is that of the first
+	settled    bool
+	code       packet.Reason
+	detail     string // why not, for the client
+}
+
+// receipt is a QoS 2 message between PUBLISH and PUBREL. It belongs to the session and is guarded by its mu.
+type receipt struct {
+	use      uint64 // which use of a packet id by the session; stands in the event's id
+	by       *conn  // the connection that sent it
+	stored   bool   // its event is committed
+	settled  bool   // that is recorded too: PUBREC may be sent
+	doubtful bool   // found in the log after a crash: a PUBLISH without DUP is another message
+	repeats  []*publication
 }
 
 // overhead is what a message costs beside its payload.
@@ -60,14 +68,14 @@ type incoming struct {
 	props   packet.Properties // without those that concern the connection only
 }
 
-// record makes the event of a message. The error is what the client is told; nothing of in is kept but the topic and
-// the properties.
-func (c *conn) record(in *incoming) (*event.Record, error) {
-	if err := c.checkTopic(in.topic); err != nil {
+// eventOf makes the event of a client's message. The error is what the client is told; nothing of in is kept but the topic
+// and the properties.
+func (g *Gateway) eventOf(k sessionKey, v packet.Version, source string, in *incoming) (*event.Record, error) {
+	if err := g.checkTopic(in.topic); err != nil {
 		return nil, err
 	}
-	now := c.g.now()
-	m := event.MQTTMessage{Topic: in.topic, Payload: in.payload, Version: byte(c.version), QoS: in.qos, Retain: in.retain, Raw: in.props}
+	now := g.now()
+	m := event.MQTTMessage{Topic: in.topic, Payload: in.payload, Version: byte(v), QoS: in.qos, Retain: in.retain, Raw: in.props}
 	for p := range in.props.All() {
 		switch p.ID {
 		case packet.ContentType:
@@ -78,7 +86,7 @@ func (c *conn) record(in *incoming) (*event.Record, error) {
 			m.UserProperties = append(m.UserProperties, [2]string{string(p.Bytes), string(p.Value)})
 		}
 	}
-	ev, minted, err := event.FromMQTT(m, event.MQTTDefaults{Source: c.source, Time: now}, c.g.opts.EventLimits)
+	ev, minted, err := event.FromMQTT(m, event.MQTTDefaults{Source: source, Time: now}, g.opts.EventLimits)
 	if err != nil {
 		return nil, conversionError(err)
 	}
@@ -90,8 +98,8 @@ func (c *conn) record(in *incoming) (*event.Record, error) {
 		origin event.Origin
 	}{
 		event.Record{Event: ev, Received: now, Minted: minted},
-		event.Origin{Topic: in.topic, Client: c.key.clientID, Principal: c.key.principal, QoS: in.qos, Retain: in.retain,
-			Version: byte(c.version), Properties: in.props},
+		event.Origin{Topic: in.topic, Client: k.clientID, Principal: k.principal, QoS: in.qos, Retain: in.retain,
+			Version: byte(v), Properties: in.props},
 	}
 	kept.record.MQTT = &kept.origin
 	return &kept.record, nil
@@ -106,11 +114,11 @@ func conversionError(err error) error {
 	return &packet.Error{Code: code, Detail: err.Error()}
 }
 
-func (c *conn) checkTopic(topic string) error {
+func (g *Gateway) checkTopic(topic string) error {
 	switch {
 	case strings.HasPrefix(topic, "$"):
 		return &packet.Error{Code: packet.NotAuthorized, Detail: "topics that begin with $ are the server's"}
-	case len(topic) > c.g.limits.MaxTopic || strings.Count(topic, "/") >= c.g.limits.MaxLevels:
+	case len(topic) > g.limits.MaxTopic || strings.Count(topic, "/") >= g.limits.MaxLevels:
 		return &packet.Error{Code: packet.TopicNameInvalid, Detail: "topic is longer, or has more levels, than allowed"}
 	}
 	return nil
@@ -140,24 +148,42 @@ func (c *conn) takePublish(first byte, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if p.Retain && c.version == packet.V5 {
+	if p.Retain && c.version == packet.V5 && c.g.opts.Retained == nil {
 		return &packet.Error{Code: packet.RetainNotSupported, Detail: "retained messages are not kept"} // CONNACK has said so
 	}
-	pub := &publication{c: c, id: p.PacketID, qos: p.QoS, size: len(body) + overhead}
+	pub := &publication{c: c, id: p.PacketID, qos: p.QoS, dup: p.Dup, size: len(body) + overhead}
 	if fresh, err := c.expect(pub); err != nil || !fresh {
 		return err
 	}
-	rec, err := c.record(&incoming{topic: topic, payload: p.Payload, qos: p.QoS, retain: p.Retain, props: passedOn(p.Properties)})
+	rec, err := c.g.eventOf(c.key, c.version, c.source, &incoming{topic: topic, payload: p.Payload, qos: p.QoS, retain: p.Retain, props: passedOn(p.Properties)})
+	if err == nil && p.Retain {
+		err = c.g.checkRetain(topic, rec)
+	}
 	if err != nil {
 		c.g.metrics.published(p.QoS, resultRefused)
-		pub.settle(err)
+		pub.finish(err)
 		return nil
 	}
 	if p.QoS == 2 && rec.Minted {
-		rec.Event.ID = c.exactID(pub)
+		rec.Event.ID = exactID(c.session.epoch, p.PacketID, pub.receipt.use)
 	}
 	if err := c.g.opts.Publisher.Publish(c.g.life, c.g.opts.Bus, rec, pub.done); err != nil {
 		pub.done(err)
+	}
+	return nil
+}
+
+// checkRetain refuses a retained message for which there is no place.
+func (g *Gateway) checkRetain(topic string, rec *event.Record) error {
+	if g.opts.Retained == nil || emptied(rec) {
+		return nil
+	}
+	full, err := g.opts.Retained.full(topic, g.limits.MaxRetained)
+	if err != nil {
+		g.log.Error("retained messages cannot be read", "err", err)
+	}
+	if full {
+		return &packet.Error{Code: packet.QuotaExceeded, Detail: "too many retained messages"}
 	}
 	return nil
 }
@@ -195,72 +221,138 @@ func (c *conn) resolveTopic(p *packet.Publish) (string, error) {
 
 // expect books a publication. fresh is false for a QoS 2 message that is known; it is acknowledged in its turn.
 func (c *conn) expect(pub *publication) (fresh bool, err error) {
+	if pub.qos < 2 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return true, c.book(pub)
+	}
+	s := c.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.received[pub.id]
+	if known != nil && known.doubtful && !pub.dup {
+		known = nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	u := &c.uplink
-	known := u.received[pub.id]
-	if pub.qos == 2 && known != nil {
-		pub.first, pub.settled = known, true
-		u.acks = append(u.acks, pub)
+	if known != nil {
+		pub.receipt, pub.repeated, pub.settled = known, true, known.settled
+		if !pub.settled {
+			known.repeats = append(known.repeats, pub)
+		}
+		c.uplink.acks = append(c.uplink.acks, pub)
 		c.acknowledge()
 		return false, nil
 	}
-	if pub.qos > 0 {
-		// ready has waited until there was room for another acknowledgement, so only PUBRELs can be missing here.
-		if c.version == packet.V5 && len(u.acks)-u.sent+c.unreleased() >= c.g.limits.ReceiveMaximum {
-			return false, &packet.Error{Code: packet.ReceiveMaximumExceeded, Detail: "more messages than the receive maximum"}
-		}
-		u.acks = append(u.acks, pub)
+	if len(s.received) >= maxReceived {
+		return false, &packet.Error{Code: packet.ReceiveMaximumExceeded, Detail: "too many QoS 2 messages without PUBREL"}
 	}
-	if pub.qos == 2 {
-		if u.received == nil {
-			u.received = map[uint16]*publication{}
-			u.epoch = newEpoch()
-		}
-		u.received[pub.id] = pub
-		u.uses++
+	if err := c.book(pub); err != nil {
+		return false, err
 	}
-	u.bytes += pub.size
+	if s.received == nil {
+		s.received = map[uint16]*receipt{}
+	}
+	s.uses++
+	pub.receipt = &receipt{use: s.uses, by: c}
+	s.received[pub.id] = pub.receipt
+	if s.durable() {
+		pub.generation = c.g.recorder.begin()
+	}
 	return true, nil
 }
 
-// unreleased counts the QoS 2 messages whose PUBREC is out. mu is held.
-func (c *conn) unreleased() int {
-	n := len(c.uplink.received)
-	for _, p := range c.uplink.acks[c.uplink.sent:] {
-		if p.qos == 2 && p.first == nil {
-			n--
-		}
-	}
-	return n
-}
+// maxReceived bounds the QoS 2 ids of a session: 3.1.1 clients know of no receive maximum.
+const maxReceived = 4096
 
-func newEpoch() string {
-	var b [8]byte
-	rand.Read(b[:]) //nolint:errcheck // crypto/rand.Read never fails
-	return hex.EncodeToString(b[:])
+// book puts a publication into the window. mu is held.
+func (c *conn) book(pub *publication) error {
+	u := &c.uplink
+	if pub.qos > 0 {
+		// ready has waited until there was room for another acknowledgement, so only PUBRELs can be missing here.
+		if c.version == packet.V5 && len(u.acks)-u.sent+u.held >= c.g.limits.ReceiveMaximum {
+			return &packet.Error{Code: packet.ReceiveMaximumExceeded, Detail: "more messages than the receive maximum"}
+		}
+		u.acks = append(u.acks, pub)
+	}
+	u.bytes += pub.size
+	return nil
 }
 
 // exactID is the id of a QoS 2 event: session epoch, packet id, use count. It is the same whenever the client sends the
-// message again, which the log's deduplication needs once sessions outlive connections.
-func (c *conn) exactID(pub *publication) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.uplink.epoch + "-" + strconv.Itoa(int(pub.id)) + "-" + strconv.FormatUint(c.uplink.uses, 10)
+// message again, and after a crash it tells which message of which session an event is.
+func exactID(epoch uint64, id uint16, use uint64) string {
+	b := make([]byte, 0, 40)
+	b = hex.AppendEncode(b, binary.BigEndian.AppendUint64(nil, epoch))
+	b = strconv.AppendUint(append(b, '-'), uint64(id), 10)
+	return string(strconv.AppendUint(append(b, '-'), use, 10))
+}
+
+// parseExactID is the inverse of exactID.
+func parseExactID(s string) (epoch uint64, id uint16, use uint64, ok bool) {
+	head, rest, _ := strings.Cut(s, "-")
+	middle, tail, _ := strings.Cut(rest, "-")
+	e, err1 := strconv.ParseUint(head, 16, 64)
+	i, err2 := strconv.ParseUint(middle, 10, 16)
+	u, err3 := strconv.ParseUint(tail, 10, 64)
+	if errors.Join(err1, err2, err3) != nil || i == 0 || s != exactID(e, uint16(i), u) {
+		return 0, 0, 0, false
+	}
+	return e, uint16(i), u, true
 }
 
 // done is called with the outcome of a publication, from the log's committer or from the reader. It does not block.
 func (p *publication) done(err error) {
 	if err == nil {
 		p.c.g.metrics.published(p.qos, resultStored)
-		p.settle(nil)
+	} else {
+		p.c.g.metrics.published(p.qos, resultFailed)
+		if !errors.Is(err, context.Canceled) {
+			p.c.g.log.Warn("publish not stored", "clientId", p.c.key.clientID, "err", err)
+		}
+	}
+	p.finish(err)
+}
+
+// finish settles a publication, one with QoS 2 after its id is recorded.
+func (p *publication) finish(err error) {
+	if p.qos < 2 {
+		p.settle(err)
 		return
 	}
-	p.c.g.metrics.published(p.qos, resultFailed)
-	if !errors.Is(err, context.Canceled) {
-		p.c.g.log.Warn("publish not stored", "clientId", p.c.key.clientID, "err", err)
+	s, rc := p.c.session, p.receipt
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.generation > 0 {
+		defer p.c.g.recorder.finish(p.generation)
 	}
+	if err != nil {
+		if s.received[p.id] == rc {
+			delete(s.received, p.id)
+		}
+		p.settleAll(err)
+		return
+	}
+	rc.stored = true
+	if !s.durable() || s.ended {
+		p.settleAll(nil)
+		return
+	}
+	s.record(&record{kind: recordReceived, id: p.id, uses: rc.use}, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		p.settleAll(nil)
+	})
+}
+
+// settleAll settles a QoS 2 publication and those that repeat it. The session's mu is held.
+func (p *publication) settleAll(err error) {
+	p.receipt.settled = true
 	p.settle(err)
+	for _, again := range p.receipt.repeats {
+		again.settle(err)
+	}
+	p.receipt.repeats = nil
 }
 
 // detailOf is the text of an error that a client may see.
@@ -305,7 +397,7 @@ func refusalCode(err error) packet.Reason {
 	return packet.UnspecifiedError
 }
 
-// settle records the outcome, nil for stored, and acknowledges what is due.
+// settle notes the outcome, nil for stored, and acknowledges what is due.
 func (p *publication) settle(err error) {
 	c := p.c
 	c.mu.Lock()
@@ -314,7 +406,9 @@ func (p *publication) settle(err error) {
 	if err != nil {
 		p.code, p.detail = refusalCode(err), detailOf(err)
 	}
-	c.uplink.bytes -= p.size
+	if !p.repeated {
+		c.uplink.bytes -= p.size
+	}
 	if p.qos > 0 {
 		c.acknowledge()
 	}
@@ -326,31 +420,25 @@ func (c *conn) acknowledge() {
 	u := &c.uplink
 	for u.sent < len(u.acks) && u.acks[u.sent].settled {
 		p := u.acks[u.sent]
-		code, detail := p.code, p.detail
-		if p.first != nil {
-			code, detail = p.first.code, p.first.detail
-		}
-		if code.Failed() {
-			if c.version != packet.V5 {
-				c.endLocked(code) // 3.1.1 has no way to refuse, and an acknowledgement would be a lie
-				return
-			}
-			if p.qos == 2 && u.received[p.id] == p {
-				delete(u.received, p.id)
-			}
+		if p.code.Failed() && c.version != packet.V5 {
+			c.endLocked(p.code) // 3.1.1 has no way to refuse, and an acknowledgement would be a lie
+			return
 		}
 		kind := packet.TypePuback
 		if p.qos == 2 {
 			kind = packet.TypePubrec
+			if !p.repeated && !p.code.Failed() {
+				u.held++
+			}
 		}
-		c.queue(&packet.Ack{Kind: kind, PacketID: p.id, Code: code, Properties: c.because(detail)})
+		c.queue(&packet.Ack{Kind: kind, PacketID: p.id, Code: p.code, Properties: c.because(p.detail)})
 		u.acks[u.sent] = nil
 		u.sent++
 	}
 	switch {
 	case u.sent == len(u.acks):
 		u.acks, u.sent = u.acks[:0], 0
-		if cap(u.acks) > 64 && len(u.received) == 0 {
+		if cap(u.acks) > 64 {
 			u.acks = nil
 		}
 	case u.sent >= 64 && u.sent*2 >= len(u.acks):
@@ -360,76 +448,30 @@ func (c *conn) acknowledge() {
 	}
 }
 
+// takePubrel frees the id of a QoS 2 message, and says so once that is recorded.
 func (c *conn) takePubrel(first byte, body []byte) error {
 	var p packet.Ack
 	if err := p.Decode(first, body, c.version); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	s := c.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	answer := packet.Ack{Kind: packet.TypePubcomp, PacketID: p.PacketID}
-	switch known := c.uplink.received[p.PacketID]; {
+	switch known := s.received[p.PacketID]; {
 	case known == nil:
 		answer.Code = packet.PacketIDNotFound
 	case !known.settled:
 		return &packet.Error{Code: packet.ProtocolError, Detail: "PUBREL before the PUBREC"}
 	default:
-		delete(c.uplink.received, p.PacketID)
+		delete(s.received, p.PacketID)
+		if known.by == c {
+			c.mu.Lock()
+			c.uplink.held--
+			c.mu.Unlock()
+		}
 	}
-	c.queue(&answer)
+	// Also when the id is not known: its release may be on its way to the log, and the client would use the id again.
+	c.afterRecord(&record{kind: recordReleased, id: p.PacketID}, func() { c.send(&answer) })
 	return nil
-}
-
-// takeStray answers a PUBREC or PUBCOMP: nothing is sent with QoS 2, so it is left over from a session of another server
-// or time.
-func (c *conn) takeStray(first byte, body []byte) error {
-	var p packet.Ack
-	if err := p.Decode(first, body, c.version); err != nil {
-		return err
-	}
-	if p.Kind == packet.TypePubrec && !p.Code.Failed() {
-		c.send(&packet.Ack{Kind: packet.TypePubrel, PacketID: p.PacketID, Code: packet.PacketIDNotFound})
-	}
-	return nil
-}
-
-// takeWill keeps the will of a CONNECT, if there is one that could be published.
-func (c *conn) takeWill(p *packet.Connect) error {
-	if p.Will == nil {
-		return nil
-	}
-	if p.Will.Retain && c.version == packet.V5 {
-		return &refusal{packet.RetainNotSupported, v3Forbidden, refusedWill}
-	}
-	w := &incoming{topic: string(p.Will.Topic), payload: bytes.Clone(p.Will.Payload), qos: p.Will.QoS, retain: p.Will.Retain,
-		props: passedOn(p.Will.Properties)}
-	if _, err := c.record(w); err != nil {
-		return &refusal{refusalCode(err), v3Forbidden, refusedWill}
-	}
-	c.will = w
-	return nil
-}
-
-// publishWill hands the will to the log. A will delay is at its end, because the session is (MQTT-3.1.2-8).
-func (c *conn) publishWill() {
-	rec, err := c.record(c.will)
-	if err == nil {
-		// The gateway may be stopping, and then above all the will is due.
-		ctx, cancel := context.WithTimeout(context.Background(), settleTime)
-		defer cancel()
-		qos := c.will.qos
-		err = c.g.opts.Publisher.Publish(ctx, c.g.opts.Bus, rec, func(err error) { c.willDone(qos, err) })
-	}
-	if err != nil {
-		c.willDone(c.will.qos, err)
-	}
-}
-
-func (c *conn) willDone(qos byte, err error) {
-	if err == nil {
-		c.g.metrics.published(qos, resultStored)
-		return
-	}
-	c.g.metrics.published(qos, resultFailed)
-	c.g.log.Error("will is lost", "clientId", c.key.clientID, "err", err)
 }

@@ -3,107 +3,244 @@
 package mqttgw
 
 import (
+	"math"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
 
+// never is the session expiry of a session that does not expire (MQTT 5 section 3.1.2.11.2).
+const never = math.MaxUint32
+
 // session is what a client is subscribed to and where its deliveries are. It is a small record with positions in the
-// log: messages are not kept in it. Guarded by the connection's mu, apart from the last two fields.
+// log: messages are not kept in it. It outlives its connection if expiry says so; DESIGN.md has the life of it.
 //
-// A session is live when the tail feeds it. A QoS 1 message for which there is no room (in flight or outbound bytes)
-// makes it lag: first its position is kept in waiting, up to a bound; beyond that, behind is where the session's own
-// reading of the log goes on. While it lags, the tail adds positions, or nothing when behind is set, and the writer
-// catches up as room comes. QoS 0 messages are live always: sent or dropped.
+// Everything but the first three fields and the last two is guarded by mu. The connection's mu is taken inside it.
 type session struct {
-	ended bool // nothing is queued any more
+	g     *Gateway
+	key   sessionKey
+	epoch uint64 // names the session in records and in the ids of its QoS 2 events; random
 
-	subs []*subscription // one for each filter; few, so that a map does not pay
+	mu       sync.Mutex
+	conn     *conn // nil while the client is away
+	ended    bool
+	online   bool // a connection has it, or is about to
+	recorded bool // has a record in SESSIONS
+	dirty    bool // is in the recorder's list of changed sessions
+	fence    uint64
+	version  packet.Version
+	expiry   uint32    // seconds after the connection; 0 = with it
+	deadline time.Time // when it ends; zero = connected, or never
+	will     *will     // nil = none, or published
+	due      time.Time // of the will; zero = with the connection
 
-	flying    []flight // QoS 1 without PUBACK, oldest first
+	subs  []*subscription // one for each filter; few, so that a map does not pay
+	scans []retainedScan  // retained messages that are still to be sent
+
+	flying    []flight // QoS 1 and 2 without PUBACK or PUBCOMP, oldest first
+	resends   int      // of flying, those to be sent again on this connection
 	maxFlying int
 	lastID    uint16
+	topics    map[uint16]string // of retained messages in flight
+	pos       position
+	riding    bool   // the shared scan reads for it
+	far       bool   // counted among those that read far behind
+	doubtful  uint64 // messages up to this sequence may have been sent before a crash
 
-	waiting  []uint64 // sequences that match, oldest first
-	behind   uint64   // 0 = not behind; else every message from this sequence on is still to be looked at
-	liveFrom uint64   // sequences below were looked at while catching up
+	received map[uint16]*receipt // QoS 2 ids between PUBLISH and PUBREL
+	uses     uint64              // QoS 2 messages so far
 
 	// The tail's, used while it matches one event.
 	mark uint64 // the event that hit belongs to
 	hit  int    // index in the tail's hits
 }
 
-// flight is a QoS 1 message that awaits its PUBACK.
-type flight struct {
-	seq uint64
-	id  uint16
-}
-
-func (s *session) init(l *Limits, receiveMaximum int) {
-	s.maxFlying = min(l.MaxInFlight, receiveMaximum)
-}
-
-// find returns the index of a filter's subscription, or -1.
+// find returns the index of a filter's subscription, or -1. mu is held.
 func (s *session) find(filter string) int {
 	return slices.IndexFunc(s.subs, func(sub *subscription) bool { return sub.filter == filter })
 }
 
-func (s *session) lagging() bool { return s.behind != 0 || len(s.waiting) > 0 }
+// lagging reports whether a QoS 1 or 2 message that comes now has to wait for others. mu is held.
+func (s *session) lagging() bool { return s.resends > 0 || s.pos.lagging() }
 
-// takeOff gives a message a packet id and puts it in flight.
-func (s *session) takeOff(seq uint64) (id uint16) {
-	id = s.lastID
-	for {
-		id++
-		if id == 0 {
-			id = 1
-		}
-		if !s.inUse(id) {
-			break
+// durable reports whether the session outlives its connection and a crash, so that what is promised exactly once has to
+// be written down first. mu is held.
+func (s *session) durable() bool { return s.recorded && s.expiry > 0 }
+
+// changed has the recorder write down, within a second, what has changed. mu is held.
+func (s *session) changed() {
+	if s.recorded && !s.dirty {
+		s.dirty = true
+		s.g.recorder.noteSession(s)
+	}
+}
+
+// record adds a record of the session and runs then, if it is not nil, after its commit. mu is held.
+func (s *session) record(r *record, then func()) {
+	r.epoch, r.fence = s.epoch, s.fence
+	s.g.recorder.add(r, then)
+}
+
+// whole is the record of the whole session. mu is held.
+func (s *session) whole() *record {
+	r := &record{kind: recordSession, epoch: s.epoch, fence: s.fence}
+	r.state = sessionState{key: s.key, version: byte(s.version), expiry: s.expiry, uses: s.uses, progress: s.progress()}
+	for _, sub := range s.subs {
+		r.state.subs = append(r.state.subs, sub.state())
+	}
+	for id, rc := range s.received {
+		if rc.stored {
+			r.state.received = append(r.state.received, receivedState{id: id, use: rc.use})
 		}
 	}
-	s.lastID = id
-	s.flying = append(s.flying, flight{seq, id})
-	return id
+	if s.will != nil {
+		r.state.will, r.state.delay = &s.will.incoming, s.will.delay
+	}
+	return r
 }
 
-func (s *session) inUse(id uint16) bool {
-	return slices.ContainsFunc(s.flying, func(f flight) bool { return f.id == id })
-}
-
-// land takes a message out of flight and reports whether it was there.
-func (s *session) land(id uint16) bool {
+// progress is what changes in a session while it is used. mu is held.
+func (s *session) progress() progress {
+	p := progress{online: s.online, armed: s.will != nil, deadline: s.deadline, due: s.due, streams: []streamState{s.pos.state()}}
 	for i := range s.flying {
-		if s.flying[i].id == id {
-			copy(s.flying[i:], s.flying[i+1:])
-			s.flying = s.flying[:len(s.flying)-1]
-			return true
+		p.flying = append(p.flying, s.flightState(&s.flying[i]))
+	}
+	for _, sc := range s.scans {
+		p.scans = append(p.scans, scanState{filter: sc.sub.filter, after: sc.after, upTo: sc.upTo})
+	}
+	return p
+}
+
+// lapsed reports whether the session's time is over. mu is held.
+func (s *session) lapsed(now time.Time) bool { return !s.deadline.IsZero() && !now.Before(s.deadline) }
+
+// next is the next moment at which something is due; zero = none. mu is held.
+func (s *session) next() time.Time {
+	switch {
+	case s.will == nil || s.due.IsZero():
+		return s.deadline
+	case s.deadline.IsZero() || s.due.Before(s.deadline):
+		return s.due
+	}
+	return s.deadline
+}
+
+// park is called when the session has lost its connection, or was found without one: it says when what is due. It
+// returns the will, if that is due at once. mu is held.
+func (s *session) park(now time.Time) (w *will) {
+	s.conn, s.online, s.riding = nil, false, false
+	s.deadline, s.due = time.Time{}, time.Time{}
+	if s.expiry != never {
+		s.deadline = now.Add(time.Duration(s.expiry) * time.Second)
+	}
+	if s.will == nil {
+		return nil
+	}
+	if s.expiry == 0 || s.will.delay == 0 {
+		w, s.will = s.will, nil
+		return w
+	}
+	s.due = now.Add(time.Duration(s.will.delay) * time.Second)
+	return nil
+}
+
+// leave takes the connection off its session. The will is dropped if clean, else handed to the log or to the clock.
+func (c *conn) leave(clean bool) {
+	s := c.session
+	if s == nil {
+		return
+	}
+	c.g.scan.leave(s)
+	s.mu.Lock()
+	if clean {
+		s.will = nil
+	}
+	w := s.park(c.g.now())
+	s.pos.fold()
+	back := s.giveBack()
+	s.changed()
+	over := s.expiry == 0
+	s.mu.Unlock()
+	for _, f := range back {
+		f.group.putBack(f.seq)
+	}
+	if w != nil {
+		c.g.publishWill(s, w, nil)
+	}
+	if over {
+		c.g.endSession(s)
+		return
+	}
+	c.g.clock.watch(s)
+}
+
+// giveBack takes the QoS 1 messages of shared groups out of flight: another member gets them. mu is held.
+func (s *session) giveBack() (back []flight) {
+	s.flying = slices.DeleteFunc(s.flying, func(f flight) bool {
+		mine := f.group == nil || f.stage != stageQoS1
+		if !mine {
+			back = append(back, f)
+			if f.resend {
+				s.resends--
+			}
+		}
+		return !mine
+	})
+	return back
+}
+
+// remains is what an ended session leaves to be done.
+type remains struct {
+	subs  []*subscription
+	will  *will
+	fence uint64
+}
+
+// finish makes the session an ended one. mu is held.
+func (s *session) finish() (r remains) {
+	r = remains{s.subs, s.will, s.fence}
+	s.ended = true
+	s.subs, s.scans, s.will, s.flying, s.received, s.topics = nil, nil, nil, nil, nil, nil
+	s.pos = position{}
+	return r
+}
+
+// endSession ends a session that has no connection: its will is due, and nothing of it is left.
+func (g *Gateway) endSession(s *session) {
+	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		return
+	}
+	r := s.finish()
+	s.mu.Unlock()
+	g.bury(s, r)
+}
+
+// bury does what is left to do for an ended session.
+func (g *Gateway) bury(s *session, r remains) {
+	g.mu.Lock()
+	if g.sessions[s.key] == s {
+		delete(g.sessions, s.key)
+		g.metrics.sessions.Set(float64(len(g.sessions)))
+	}
+	g.mu.Unlock()
+	g.unhang(r.subs)
+	end := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.recorded {
+			s.record(&record{kind: recordEnd}, nil)
 		}
 	}
-	return false
-}
-
-// postpone keeps the position of a message for which there is no room.
-func (s *session) postpone(seq uint64, most int) {
-	switch {
-	case s.behind != 0: // the reading from there will find it
-	case len(s.waiting) < most:
-		s.waiting = append(s.waiting, seq)
-	default:
-		s.behind = seq
+	if r.will != nil {
+		g.publishWill(s, r.will, end)
+	} else {
+		end()
 	}
-}
-
-func (c *conn) takePuback(first byte, body []byte) error {
-	var p packet.Ack
-	if err := p.Decode(first, body, c.version); err != nil {
-		return err
+	if r.fence != 0 {
+		g.clock.giveUp(s.key, r.fence)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.session.land(p.PacketID)
-	if c.behindWithRoom() {
-		c.startWriter()
-	}
-	return nil
 }

@@ -9,6 +9,41 @@ import (
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
 
+// The options of a subscription as they are written down: the QoS, and these.
+const (
+	optNoLocal = 4
+	optRetain  = 8
+)
+
+// state is the subscription as it is written down.
+func (s *subscription) state() subState {
+	st := subState{filter: s.filter, opts: s.qos, since: s.since, id: s.id.Int(packet.SubscriptionID, 0)}
+	if s.noLocal {
+		st.opts |= optNoLocal
+	}
+	if s.retain {
+		st.opts |= optRetain
+	}
+	return st
+}
+
+// newSubscription is the inverse of state.
+func newSubscription(s *session, st subState) *subscription {
+	sub := &subscription{session: s, filter: st.filter, qos: min(st.opts&3, 2), noLocal: st.opts&optNoLocal != 0, retain: st.opts&optRetain != 0, since: st.since}
+	if st.id > 0 {
+		sub.id = sub.id.AppendInt(packet.SubscriptionID, st.id)
+	}
+	return sub
+}
+
+// same reports whether b is a with another place in time.
+func (s *subscription) same(b *subscription) bool {
+	return s.filter == b.filter && s.qos == b.qos && s.noLocal == b.noLocal && s.retain == b.retain && slices.Equal(s.id, b.id)
+}
+
+// maxFilterBytes bounds what the filters of a session take in its record.
+const maxFilterBytes = 256 << 10
+
 func (c *conn) takeSubscribe(first byte, body []byte) error {
 	var p packet.Subscribe
 	if err := p.Decode(first, body, c.version); err != nil {
@@ -20,81 +55,116 @@ func (c *conn) takeSubscribe(first byte, body []byte) error {
 	}
 	ack := &packet.Suback{Kind: packet.TypeSuback, PacketID: p.PacketID, Codes: make([]packet.Reason, len(p.Filters))}
 	var add []*subscription
-	left := c.g.limits.MaxFilters - c.filters()
+	var handling []byte
+	filters, size := c.filters()
 	for i, f := range p.Filters {
 		filter := string(f.Filter)
 		again := slices.IndexFunc(add, func(s *subscription) bool { return s.filter == filter })
 		ack.Codes[i] = c.checkFilter(filter)
 		if again < 0 && !c.subscribed(filter) && !ack.Codes[i].Failed() {
-			left--
-			if left < 0 {
+			filters++
+			size += len(filter)
+			if filters > c.g.limits.MaxFilters || size > maxFilterBytes {
 				ack.Codes[i] = packet.QuotaExceeded
 			}
 		}
 		if ack.Codes[i].Failed() {
 			continue
 		}
-		// QoS 2 is granted as 1: the session layer brings delivery with QoS 2.
-		granted := min(f.QoS, 1)
-		ack.Codes[i] = packet.Reason(granted)
-		s := &subscription{conn: c, filter: filter, qos: granted, noLocal: f.NoLocal, retain: f.RetainAsPublished, id: id}
+		ack.Codes[i] = packet.Reason(f.QoS)
+		s := &subscription{session: c.session, filter: filter, qos: f.QoS, noLocal: f.NoLocal, retain: f.RetainAsPublished, id: id}
 		if again >= 0 {
-			add[again] = s
+			add[again], handling[again] = s, f.RetainHandling
 		} else {
-			add = append(add, s)
+			add, handling = append(add, s), append(handling, f.RetainHandling)
 		}
 	}
-	c.subscribe(add, ack)
+	since := c.g.opts.Tail.Committed() // what is stored already was published before
+	// The tail has to be there too: what it has delivered is in the retained view, and what it delivers from here on comes
+	// through the subscription.
+	if err := c.g.awaitTail(c.g.life, since); err != nil {
+		return errClosing
+	}
+	c.subscribe(add, handling, since, ack)
 	return nil
 }
 
-func (c *conn) filters() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.session.subs)
+// filters returns how many filters the session has, and their bytes.
+func (c *conn) filters() (n, size int) {
+	s := c.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sub := range s.subs {
+		size += len(sub.filter)
+	}
+	return len(s.subs), size
 }
 
 func (c *conn) subscribed(filter string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.session.find(filter) >= 0
+	s := c.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.find(filter) >= 0
 }
 
 // checkFilter returns a failure code for a filter that is not granted.
 func (c *conn) checkFilter(filter string) packet.Reason {
-	if !packet.ValidFilter(filter) || len(filter) > c.g.limits.MaxTopic || strings.Count(filter, "/") >= c.g.limits.MaxLevels {
+	if !packet.ValidFilter(filter) || len(filter) > c.g.limits.MaxTopic || strings.Count(filter, "/") >= c.g.limits.MaxLevels+2*sharedLevels(filter) {
 		return packet.TopicFilterInvalid
-	}
-	if strings.HasPrefix(filter, "$share/") {
-		return packet.SharedNotSupported
 	}
 	return packet.Success
 }
 
-// subscribe makes subscriptions, in place of those that have their filters, and queues the SUBACK in front of their
-// first message.
-func (c *conn) subscribe(add []*subscription, ack *packet.Suback) {
-	var replaced []*subscription
-	since := c.g.opts.Tail.Committed() // what is stored already was published before
-	c.g.router.change(add, func() []*subscription {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for _, s := range add {
-			i := c.session.find(s.filter)
-			if i < 0 {
-				s.since = since
-				c.session.subs = append(c.session.subs, s)
-				continue
+// sharedLevels is 1 for a shared subscription, whose two levels in front are not the topic filter's.
+func sharedLevels(filter string) int {
+	if _, shared := innerFilter(filter); shared {
+		return 1
+	}
+	return 0
+}
+
+// subscribe makes subscriptions, in place of those that have their filters. The SUBACK is queued before anything is
+// delivered through them, unless the session is written down first: then messages may come before it (section 3.8.4).
+func (c *conn) subscribe(add []*subscription, handling []byte, since uint64, ack *packet.Suback) {
+	s := c.session
+	added := 0
+	newGroup := func(filter string) *group { return newGroup(c.g, filter, since) }
+	c.g.router.change(add, newGroup, func() (replaced []*subscription) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		changed := false
+		for i, sub := range add {
+			k := s.find(sub.filter)
+			sub.since = since
+			if k < 0 {
+				added++
+				s.subs = append(s.subs, sub)
+			} else {
+				old := s.subs[k]
+				sub.since = old.since // messages that it is behind with stay due
+				s.subs[k] = sub
+				s.dropScan(old)
+				replaced = append(replaced, old)
 			}
-			old := c.session.subs[i]
-			s.since = old.since // messages that it is behind with stay due
-			c.session.subs[i] = s
-			replaced = append(replaced, old)
+			changed = changed || k < 0 || !sub.same(replaced[len(replaced)-1])
+			if c.g.opts.Retained != nil && sub.group == nil && (handling[i] == 0 || handling[i] == 1 && k < 0) {
+				s.scans = append(s.scans, retainedScan{sub: sub, upTo: since})
+				changed = true
+			}
 		}
-		c.queue(ack)
+		if changed {
+			c.afterRecord(s.whole(), func() { c.send(ack) })
+		} else {
+			c.send(ack)
+		}
+		c.mu.Lock()
+		if c.busy() {
+			c.startWriter()
+		}
+		c.mu.Unlock()
 		return replaced
 	})
-	c.g.metrics.filters.Add(float64(len(add) - len(replaced)))
+	c.g.metrics.filters.Add(float64(added))
 }
 
 func (c *conn) takeUnsubscribe(first byte, body []byte) error {
@@ -104,38 +174,38 @@ func (c *conn) takeUnsubscribe(first byte, body []byte) error {
 	}
 	ack := &packet.Suback{Kind: packet.TypeUnsuback, PacketID: p.PacketID, Codes: make([]packet.Reason, len(p.Filters))}
 	var remove []*subscription
-	c.mu.Lock()
+	s := c.session
+	s.mu.Lock()
 	for i, f := range p.Filters {
 		filter := string(f)
-		switch k := c.session.find(filter); {
+		switch k := s.find(filter); {
 		case k >= 0:
-			remove = append(remove, c.session.subs[k])
-			c.session.subs = slices.Delete(c.session.subs, k, k+1)
+			remove = append(remove, s.subs[k])
+			s.dropScan(s.subs[k])
+			s.subs = slices.Delete(s.subs, k, k+1)
 		case !packet.ValidFilter(filter):
 			ack.Codes[i] = packet.TopicFilterInvalid
 		default:
 			ack.Codes[i] = packet.NoSubscriptionExisted
 		}
 	}
-	c.mu.Unlock()
-	c.unhang(remove)
-	c.send(ack)
+	s.mu.Unlock()
+	c.g.unhang(remove)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(remove) > 0 {
+		c.afterRecord(s.whole(), func() { c.send(ack) })
+	} else {
+		c.send(ack)
+	}
 	return nil
 }
 
-// dropSubscriptions ends all deliveries.
-func (c *conn) dropSubscriptions() {
-	c.mu.Lock()
-	remove := c.session.subs
-	c.session.subs = nil
-	c.mu.Unlock()
-	c.unhang(remove)
-}
-
-func (c *conn) unhang(remove []*subscription) {
+// unhang takes subscriptions out of the router.
+func (g *Gateway) unhang(remove []*subscription) {
 	if len(remove) == 0 {
 		return
 	}
-	c.g.router.change(nil, func() []*subscription { return remove })
-	c.g.metrics.filters.Sub(float64(len(remove)))
+	g.router.change(nil, nil, func() []*subscription { return remove })
+	g.metrics.filters.Sub(float64(len(remove)))
 }

@@ -3,6 +3,7 @@
 package mqttgw
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -10,12 +11,13 @@ import (
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
 
-// subscription is one filter of one session. Everything but the place in the trie is immutable; SUBSCRIBE for a filter
-// that is there replaces it.
+// subscription is one filter of one session, or what hangs in the trie for a shared group. Everything but the place in the
+// trie is immutable; SUBSCRIBE for a filter that is there replaces it.
 type subscription struct {
-	conn    *conn
+	session *session // nil for what hangs for a group
+	group   *group   // nil for an ordinary one
 	filter  string
-	qos     byte // granted: 0 or 1
+	qos     byte // granted
 	noLocal bool
 	retain  bool              // retain as published
 	id      packet.Properties // the encoded subscription identifier; nil = none
@@ -85,28 +87,101 @@ func (n *node) bare() bool { return len(n.few)+len(n.many)+len(n.subs) == 0 }
 // router finds the subscriptions of a topic. The cost of a match depends on the levels of the topic and on the
 // subscriptions that match, not on those that do not.
 type router struct {
-	mu   sync.RWMutex
-	root node // guarded by mu
+	mu     sync.RWMutex
+	root   node              // guarded by mu
+	groups map[string]*group // guarded by mu; by filter
 }
 
 // change replaces subscriptions by others at one moment. commit is called under the lock, so that nothing is routed
-// between it and the change; it returns those to remove.
-func (r *router) change(add []*subscription, commit func() (remove []*subscription)) {
+// between it and the change; it returns those to remove. A subscription that is to be a member of a group has no group
+// yet: make returns a new one for its filter.
+func (r *router) change(add []*subscription, make func(filter string) *group, commit func() (remove []*subscription)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, s := range add {
+		if _, shared := innerFilter(s.filter); shared {
+			s.group = r.groupOf(s.filter, make)
+		}
+	}
 	for _, s := range commit() {
-		s.unhang()
+		if s.group != nil {
+			r.part(s)
+		} else {
+			s.unhang()
+		}
 	}
 	for _, s := range add {
-		n := &r.root
-		for rest, more := s.filter, true; more; {
-			var level string
-			level, rest, more = strings.Cut(rest, "/")
-			n = n.grow(level)
+		if s.group != nil {
+			r.join(s)
+		} else {
+			r.hang(s)
 		}
-		s.node, s.index = n, len(n.subs)
-		n.subs = append(n.subs, s)
 	}
+}
+
+// groupOf returns the group of a filter, and makes it when there is none. mu is held.
+func (r *router) groupOf(filter string, make func(string) *group) *group {
+	gr := r.groups[filter]
+	if gr == nil {
+		if r.groups == nil {
+			r.groups = map[string]*group{}
+		}
+		gr = make(filter)
+		r.groups[filter] = gr
+		r.hang(gr.sub)
+	}
+	return gr
+}
+
+// join makes a subscription a member of its group. mu is held.
+func (r *router) join(s *subscription) {
+	gr := s.group
+	if r.groups[gr.filter] != gr { // ended when the subscription that this one replaces was taken out
+		r.groups[gr.filter] = gr
+		r.hang(gr.sub)
+	}
+	gr.mu.Lock()
+	defer gr.mu.Unlock()
+	gr.ended = false
+	gr.members = append(gr.members, s)
+	gr.changed()
+}
+
+// part takes a member out of its group, and ends a group that has none left. mu is held.
+func (r *router) part(s *subscription) {
+	gr := s.group
+	gr.mu.Lock()
+	defer gr.mu.Unlock()
+	gr.members = slices.DeleteFunc(gr.members, func(m *subscription) bool { return m == s })
+	if len(gr.members) > 0 {
+		return
+	}
+	gr.ended = true
+	gr.lags.Store(false)
+	gr.sub.unhang()
+	delete(r.groups, gr.filter)
+	if gr.g.recorder != nil {
+		gr.g.recorder.add(&record{kind: recordGroupEnd, group: groupState{filter: gr.filter}}, nil)
+	}
+}
+
+// allGroups returns the groups, in no order.
+func (r *router) allGroups() []*group {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.Collect(maps.Values(r.groups))
+}
+
+// hang puts a subscription into the trie. mu is held.
+func (r *router) hang(s *subscription) {
+	n := &r.root
+	for rest, more := s.filter, true; more; {
+		var level string
+		level, rest, more = strings.Cut(rest, "/")
+		n = n.grow(level)
+	}
+	s.node, s.index = n, len(n.subs)
+	n.subs = append(n.subs, s)
 }
 
 // unhang takes a subscription out, and the nodes that nothing hangs on any more.

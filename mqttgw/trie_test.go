@@ -55,7 +55,7 @@ func route(r *router, topic string) (found []string) {
 }
 
 func hang(r *router, subs ...*subscription) {
-	r.change(subs, func() []*subscription { return nil })
+	r.change(subs, nil, func() []*subscription { return nil })
 }
 
 // The trie, the rule for one filter and the oracle agree while subscriptions come and go, and an empty trie holds nothing.
@@ -110,7 +110,7 @@ func TestTrieAgreesWithTheRule(t *testing.T) {
 		}
 		rnd.Shuffle(len(subs), func(i, j int) { subs[i], subs[j] = subs[j], subs[i] })
 		if len(subs) > keep {
-			r.change(nil, func() []*subscription { return subs[keep:] })
+			r.change(nil, nil, func() []*subscription { return subs[keep:] })
 			subs = subs[:keep]
 		}
 	}
@@ -138,21 +138,23 @@ func FuzzMatches(f *testing.F) {
 
 func TestPacketIDsInFlightAreNotGivenAgain(t *testing.T) {
 	s := session{maxFlying: 10}
-	old := s.takeOff(1) // stays unacknowledged
+	old := s.takeOff(flight{seq: 1}) // stays unacknowledged
 	third := uint16(0)
 	for seq := range uint64(200_000) {
-		id := s.takeOff(seq + 2)
+		id := s.takeOff(flight{seq: seq + 2})
 		if id == 0 || id == old || id == third {
 			t.Fatalf("id %d given while in flight", id)
 		}
 		switch {
 		case seq == 3:
 			third = id
-		case !s.land(id):
-			t.Fatalf("id %d was not in flight", id)
+		default:
+			if f, ok := s.land(id); !ok || f.seq != seq+2 {
+				t.Fatalf("id %d was not in flight", id)
+			}
 		}
 	}
-	if s.land(4711) {
+	if _, ok := s.land(4711); ok {
 		t.Error("an id that is not in flight landed")
 	}
 }

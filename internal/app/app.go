@@ -306,7 +306,25 @@ func (a *App) startMQTT(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.gateway, err = mqttgw.New(mqttgw.Options{Publisher: publisher{a.bridge}, Tail: tail, Directory: a.devices,
+	sessions, err := a.log.Stream(ctx, eventlog.StreamConfig{Name: "SESSIONS", Subjects: []string{mqttgw.SessionSubject}})
+	if err != nil {
+		return err
+	}
+	nc, err := a.log.Connect()
+	if err != nil {
+		return err
+	}
+	a.undo("MQTT session owners", func(context.Context) error { nc.Close(); return nil })
+	owners, err := mqttgw.OpenOwners(ctx, nc, "sessions", "rialto")
+	if err != nil {
+		return err
+	}
+	retained, err := mqttgw.OpenRetained(mqttgw.RetainedOptions{Dir: filepath.Join(a.o.Data, "retained"), Logger: a.o.Logger})
+	if err != nil {
+		return err
+	}
+	a.undo("retained MQTT messages", func(context.Context) error { return retained.Close() })
+	a.gateway, err = mqttgw.New(mqttgw.Options{Publisher: publisher{a.bridge}, Tail: tail, Sessions: sessions, Owners: owners, Retained: retained, Directory: a.devices,
 		Anonymous: a.o.MQTTAnonymous, TLS: cfg, EventLimits: event.Limits{MaxData: a.o.MaxData}, Logger: a.o.Logger, Registerer: a.registry})
 	if err != nil {
 		return err

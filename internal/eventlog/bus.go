@@ -208,6 +208,14 @@ func (b *Bus) Committed() uint64 { return b.stream.Committed() }
 // First returns the lowest sequence that is still there; above Committed when there is none.
 func (b *Bus) First() uint64 { return b.stream.First() }
 
+// Hot returns the lowest sequence that is read from memory; above Committed when none is.
+func (b *Bus) Hot() uint64 {
+	if first := b.ring.start(); first > 0 {
+		return first
+	}
+	return b.stream.Committed() + 1
+}
+
 // Info returns a summary.
 func (b *Bus) Info() StreamInfo { return b.stream.Info() }
 

@@ -131,6 +131,16 @@ func (r *ring) get(seq uint64) (rec *event.Record, ok bool) {
 	return r.slots[(r.head+int(seq-r.first))&(len(r.slots)-1)].rec, true
 }
 
+// start returns the lowest sequence that the ring holds; 0 when it is empty.
+func (r *ring) start() uint64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.n == 0 {
+		return 0
+	}
+	return r.first
+}
+
 // ringBudget is the memory that the rings of a node share.
 type ringBudget struct {
 	limit int64

@@ -328,22 +328,36 @@ func TestFrameIsThePublish(t *testing.T) {
 	payload := []byte("payload")
 	for _, v := range []packet.Version{packet.V311, packet.V5} {
 		for qos := range byte(3) {
-			f := packet.NewFrame(v, qos, "a/b", message, len(payload))
-			want := packet.Publish{QoS: qos, Retain: true, Topic: []byte("a/b"), Payload: payload}
-			var with packet.Properties
-			if v == packet.V5 {
-				with = ids
-				want.Properties = append(bytes.Clone(ids), message...)
-			}
-			if qos > 0 {
-				want.PacketID = 9
-			}
-			got := append(f.Append(nil, true, 9, with), payload...)
-			if !bytes.Equal(got, want.Append(nil, v)) {
-				t.Errorf("v%d QoS %d: frame %x, want %x", v, qos, got, want.Append(nil, v))
-			}
-			if f.Size(with) != len(got) {
-				t.Errorf("v%d QoS %d: Size %d, want %d", v, qos, f.Size(with), len(got))
+			for _, alias := range []struct {
+				number uint16
+				known  bool
+			}{{0, false}, {700, false}, {7, true}} {
+				if v == packet.V311 && alias.number > 0 {
+					continue
+				}
+				f := packet.NewFrame(v, qos, "a/b", message, len(payload))
+				want := packet.Publish{QoS: qos, Retain: true, Dup: qos > 0, Topic: []byte("a/b"), Payload: payload}
+				h := packet.Head{Retain: true, Dup: qos > 0, Alias: alias.number, Known: alias.known}
+				if v == packet.V5 {
+					h.IDs = ids
+					if alias.number > 0 {
+						want.Properties = want.Properties.AppendInt(packet.TopicAlias, uint32(alias.number))
+					}
+					want.Properties = append(append(want.Properties, ids...), message...)
+				}
+				if alias.known {
+					want.Topic = nil
+				}
+				if qos > 0 {
+					want.PacketID, h.ID = 9, 9
+				}
+				got := append(f.Append(nil, &h), payload...)
+				if !bytes.Equal(got, want.Append(nil, v)) {
+					t.Errorf("v%d QoS %d alias %v: frame %x, want %x", v, qos, alias, got, want.Append(nil, v))
+				}
+				if f.Size(&h) != len(got) {
+					t.Errorf("v%d QoS %d alias %v: Size %d, want %d", v, qos, alias, f.Size(&h), len(got))
+				}
 			}
 		}
 	}

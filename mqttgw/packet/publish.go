@@ -90,14 +90,23 @@ func (p *Publish) Append(dst []byte, v Version) []byte {
 	return append(dst, p.Payload...)
 }
 
-// Frame is a PUBLISH encoded once for many receivers of one version and QoS. A receiver's packet is AppendFrame's
-// result followed by the payload. Immutable.
+// Frame is a PUBLISH encoded once for many receivers of one version and QoS. A receiver's packet is Append's result
+// followed by the payload. Immutable.
 type Frame struct {
 	topic      []byte // with its length
 	properties []byte // without their length
 	payload    int
 	v          Version
 	qos        byte
+}
+
+// Head is what differs between the receivers of a Frame.
+type Head struct {
+	Dup, Retain bool
+	ID          uint16     // 0 for QoS 0
+	Alias       uint16     // version 5: the topic's alias; 0 = none
+	Known       bool       // the receiver knows the alias: the topic is left out
+	IDs         Properties // version 5: subscription identifiers, encoded
 }
 
 // NewFrame prepares a message. Properties and topic are kept, not copied.
@@ -109,38 +118,62 @@ func NewFrame(v Version, qos byte, topic string, ps Properties, payload int) *Fr
 	return f
 }
 
-// Size is the length of the whole packet with the given subscription identifiers (encoded properties).
-func (f *Frame) Size(ids Properties) int {
-	n := f.remaining(ids)
+// Size is the length of the whole packet.
+func (f *Frame) Size(h *Head) int {
+	n := f.remaining(h)
 	return 1 + varintSize(n) + n
 }
 
-func (f *Frame) remaining(ids Properties) int {
+const aliasSize = 3
+
+// extra is the size of the properties with those of the receiver.
+func (f *Frame) extra(h *Head) int {
+	n := len(f.properties) + len(h.IDs)
+	if h.Alias > 0 {
+		n += aliasSize
+	}
+	return n
+}
+
+func (f *Frame) remaining(h *Head) int {
 	n := len(f.topic) + f.payload
+	if h.Known {
+		n = 2 + f.payload
+	}
 	if f.qos > 0 {
 		n += 2
 	}
 	if f.v == V5 {
-		k := len(f.properties) + len(ids)
+		k := f.extra(h)
 		n += varintSize(k) + k
 	}
 	return n
 }
 
-// Append appends everything before the payload. ids are subscription identifiers as encoded properties (version 5).
-func (f *Frame) Append(dst []byte, retain bool, id uint16, ids Properties) []byte {
+// Append appends everything before the payload.
+func (f *Frame) Append(dst []byte, h *Head) []byte {
 	first := byte(TypePublish)<<4 | f.qos<<1
-	if retain {
+	if h.Retain {
 		first |= flagPublishRetain
 	}
-	dst = appendVarint(append(dst, first), f.remaining(ids))
-	dst = append(dst, f.topic...)
+	if h.Dup {
+		first |= flagDup
+	}
+	dst = appendVarint(append(dst, first), f.remaining(h))
+	if h.Known {
+		dst = append(dst, 0, 0)
+	} else {
+		dst = append(dst, f.topic...)
+	}
 	if f.qos > 0 {
-		dst = binary.BigEndian.AppendUint16(dst, id)
+		dst = binary.BigEndian.AppendUint16(dst, h.ID)
 	}
 	if f.v == V5 {
-		dst = appendVarint(dst, len(f.properties)+len(ids))
-		dst = append(append(dst, ids...), f.properties...)
+		dst = appendVarint(dst, f.extra(h))
+		if h.Alias > 0 {
+			dst = append(dst, byte(TopicAlias), byte(h.Alias>>8), byte(h.Alias))
+		}
+		dst = append(append(dst, h.IDs...), f.properties...)
 	}
 	return dst
 }

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/mqttgw/packet"
+)
+
+// loaded is what SESSIONS says, as far as it has been read.
+type loaded struct {
+	checkpoint uint64
+	sessions   map[uint64]*sessionState // by epoch
+	fences     map[uint64]uint64
+	byKey      map[sessionKey]uint64
+	groups     map[string]*groupState
+}
+
+// load reads SESSIONS and makes the sessions and groups that it holds: all away, hung in the router. It is called before
+// anything else runs, and blocks while it reads.
+func (g *Gateway) load(ctx context.Context) error {
+	l := &loaded{sessions: map[uint64]*sessionState{}, fences: map[uint64]uint64{}, byKey: map[sessionKey]uint64{}, groups: map[string]*groupState{}}
+	var from uint64
+	for {
+		msgs, err := g.recorder.log.Read(ctx, eventlog.ReadOptions{From: from}, nil)
+		if err != nil {
+			return fmt.Errorf("read sessions: %w", err)
+		}
+		if len(msgs) == 0 {
+			break
+		}
+		for _, m := range msgs {
+			from = m.Seq + 1
+			g.recorder.last = m.Seq
+			if m.Gap() {
+				continue
+			}
+			g.recorder.size += int64(len(m.Data))
+			checkpoint, err := decodeRecords(m.Data, l.apply)
+			if err != nil {
+				g.log.Error("session record passed over", "seq", m.Seq, "err", err)
+				continue
+			}
+			l.checkpoint = max(l.checkpoint, checkpoint)
+		}
+	}
+	g.restore(l)
+	return nil
+}
+
+// apply takes a record in. Records of sessions that are not known, or that another node has taken since, are passed over.
+func (l *loaded) apply(r *record) {
+	switch r.kind {
+	case recordGroup:
+		gr := r.group
+		l.groups[gr.filter] = &gr
+		return
+	case recordGroupEnd:
+		delete(l.groups, r.group.filter)
+		return
+	}
+	if r.fence < l.fences[r.epoch] {
+		return
+	}
+	if r.kind == recordSession {
+		if old, ok := l.byKey[r.state.key]; ok && old != r.epoch {
+			l.forget(old)
+		}
+		state := r.state
+		l.sessions[r.epoch], l.fences[r.epoch], l.byKey[state.key] = &state, r.fence, r.epoch
+		return
+	}
+	s := l.sessions[r.epoch]
+	if s == nil {
+		return
+	}
+	switch r.kind {
+	case recordProgress:
+		s.progress = r.state.progress
+		if !s.armed {
+			s.will = nil
+		}
+	case recordReceived:
+		s.uses = max(s.uses, r.uses)
+		s.drop(r.id)
+		s.received = append(s.received, receivedState{id: r.id, use: r.uses})
+	case recordReleased:
+		s.drop(r.id)
+	case recordFlight:
+		s.fly(r.flight)
+		if gr := l.groups[r.flight.group]; gr != nil && r.flight.group != "" {
+			gr.position.exact = max(gr.position.exact, r.flight.seq)
+		}
+	case recordEnd:
+		l.forget(r.epoch)
+	}
+}
+
+func (l *loaded) forget(epoch uint64) {
+	if s := l.sessions[epoch]; s != nil && l.byKey[s.key] == epoch {
+		delete(l.byKey, s.key)
+	}
+	delete(l.sessions, epoch)
+	delete(l.fences, epoch)
+}
+
+// drop takes a received QoS 2 id away.
+func (s *sessionState) drop(id uint16) {
+	for i := range s.received {
+		if s.received[i].id == id {
+			s.received[i] = s.received[len(s.received)-1]
+			s.received = s.received[:len(s.received)-1]
+			return
+		}
+	}
+}
+
+// fly puts a QoS 2 message in flight, in place of what had its packet id before.
+func (s *sessionState) fly(f flightState) {
+	if len(s.streams) > 0 && f.group == "" && f.topic == "" {
+		s.streams[0].exact = max(s.streams[0].exact, f.seq)
+	}
+	for i := range s.flying {
+		if s.flying[i].id == f.id {
+			if s.flying[i].seq == f.seq {
+				s.flying[i] = f
+				return
+			}
+			s.flying = append(s.flying[:i], s.flying[i+1:]...)
+			break
+		}
+	}
+	s.flying = append(s.flying, f)
+}
+
+// restore makes what was loaded.
+func (g *Gateway) restore(l *loaded) {
+	g.marked.Store(l.checkpoint)
+	g.recorder.began = [2]uint64{l.checkpoint, l.checkpoint}
+	now := g.now()
+	end := g.opts.Tail.Committed()
+	for filter, st := range l.groups {
+		gr := newGroup(g, filter, 0)
+		gr.pos.restore(st.position, l.checkpoint)
+		gr.returned = st.returned
+		gr.ended = true // until it has a member
+		g.router.mu.Lock()
+		g.router.groupOf(filter, func(string) *group { return gr })
+		g.router.mu.Unlock()
+	}
+	var over []*session
+	for epoch, st := range l.sessions {
+		s := &session{g: g, key: st.key, epoch: epoch, recorded: true, fence: l.fences[epoch], version: packet.Version(st.version), expiry: st.expiry,
+			deadline: st.deadline, due: st.due, uses: st.uses, online: st.online}
+		if st.online {
+			s.doubtful = end
+		}
+		if st.will != nil {
+			s.will = &will{incoming: *st.will, delay: st.delay}
+		}
+		if len(st.streams) > 0 {
+			s.pos.restore(st.streams[0], l.checkpoint)
+		}
+		g.restoreLists(s, st)
+		if s.expiry > 0 {
+			g.keep(s)
+		}
+		s.mu.Lock()
+		var w *will
+		if s.online { // its connection ended with the process
+			w = s.park(now)
+		}
+		s.mu.Unlock()
+		if w != nil {
+			g.publishWill(s, w, nil)
+		}
+		if s.expiry == 0 {
+			over = append(over, s)
+		}
+		g.clock.watch(s)
+	}
+	for _, s := range over {
+		g.endSession(s)
+	}
+	for _, gr := range g.router.allGroups() {
+		gr.mu.Lock()
+		empty := len(gr.members) == 0
+		gr.mu.Unlock()
+		if empty {
+			g.router.change([]*subscription{{group: gr, filter: gr.filter}}, nil, func() []*subscription { return nil })
+		}
+	}
+}
+
+// restoreLists makes the subscriptions, scans, flights and receipts of a session.
+func (g *Gateway) restoreLists(s *session, st *sessionState) {
+	for _, sub := range st.subs {
+		s.subs = append(s.subs, newSubscription(s, sub))
+	}
+	g.router.change(s.subs, func(filter string) *group { return newGroup(g, filter, g.opts.Tail.Committed()) },
+		func() []*subscription { return nil })
+	g.metrics.filters.Add(float64(len(s.subs)))
+	for _, sc := range st.scans {
+		if i := s.find(sc.filter); i >= 0 {
+			s.scans = append(s.scans, retainedScan{sub: s.subs[i], after: sc.after, upTo: sc.upTo})
+		}
+	}
+	for _, f := range st.flying {
+		fl := flight{seq: f.seq, id: f.id, stage: f.stage, stored: f.topic != ""}
+		if f.group != "" {
+			i := s.find(f.group)
+			if f.stage == stageQoS1 || i < 0 {
+				continue // the group has it
+			}
+			fl.group = s.subs[i].group
+		}
+		if fl.stored {
+			if s.topics == nil {
+				s.topics = map[uint16]string{}
+			}
+			s.topics[f.id] = f.topic
+		}
+		s.flying = append(s.flying, fl)
+		s.lastID = f.id
+	}
+	for _, r := range st.received {
+		if s.received == nil {
+			s.received = map[uint16]*receipt{}
+		}
+		s.received[r.id] = &receipt{use: r.use, stored: true, settled: true}
+	}
+}
+
+// recoverReceipt looks at an event that the tail reads at a start: one that a kept session has sent with QoS 2 and that
+// the session does not know is a message whose PUBREC was not sent.
+func (g *Gateway) recoverReceipt(rec *event.Record) {
+	o := rec.MQTT
+	if o == nil || o.QoS != 2 || !rec.Minted {
+		return
+	}
+	epoch, id, use, ok := parseExactID(rec.Event.ID)
+	if !ok {
+		return
+	}
+	s := g.sessionOf(sessionKey{principal: o.Principal, clientID: o.Client})
+	if s == nil || s.epoch != epoch {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || use <= s.uses {
+		return
+	}
+	s.uses = use
+	if s.received == nil {
+		s.received = map[uint16]*receipt{}
+	}
+	s.received[id] = &receipt{use: use, stored: true, settled: true, doubtful: true}
+	s.record(&record{kind: recordReceived, id: id, uses: use}, nil)
+}

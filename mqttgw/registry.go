@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/json"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+)
+
+// newSession returns a session without anything, which nobody knows yet.
+func (g *Gateway) newSession(k sessionKey) *session {
+	var b [8]byte
+	rand.Read(b[:]) //nolint:errcheck // crypto/rand.Read never fails
+	s := &session{g: g, key: k, epoch: binary.BigEndian.Uint64(b[:])}
+	s.pos.liveFrom = 1
+	return s
+}
+
+// sessionOf returns the kept session of a client; nil when there is none.
+func (g *Gateway) sessionOf(k sessionKey) *session {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.sessions[k]
+}
+
+// keep makes a session one that outlives its connection.
+func (g *Gateway) keep(s *session) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.sessions[s.key] = s
+	g.metrics.sessions.Set(float64(len(g.sessions)))
+}
+
+func (g *Gateway) keptSessions() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.sessions)
+}
+
+// resumable reports whether an away session can go on where it was. One whose time is over cannot, nor one that retention
+// has overtaken: its client is told by Session Present 0, and everybody by an event.
+func (g *Gateway) resumable(s *session) bool {
+	now := g.now()
+	s.mu.Lock()
+	over := s.ended || s.lapsed(now)
+	lags, at := s.pos.lagging(), uint64(0)
+	if lags {
+		at = s.pos.next()
+	}
+	s.mu.Unlock()
+	if over {
+		return false
+	}
+	if first := g.opts.Tail.First(); lags && at < first {
+		g.lost(s.key, s.key.clientID, at, first-at)
+		return false
+	}
+	return true
+}
+
+// EventGap is the type of the event that says that a client has missed messages because they had left the log.
+const EventGap = "io.rialto.device.gap"
+
+// announce publishes that a subscriber has missed messages.
+func (g *Gateway) announce(ctx context.Context, k sessionKey, who string, from, n uint64) {
+	data, err := json.Marshal(map[string]any{"clientId": k.clientID, "principal": k.principal, "subscriber": who, "from": from, "to": from + n - 1})
+	if err != nil {
+		g.log.Error("gap not announced", "err", err)
+		return
+	}
+	rec := &event.Record{Minted: true, Received: g.now(), Event: event.Event{ID: event.NewID(), Source: g.base, Type: EventGap,
+		Subject: who, Time: g.now(), DataContentType: "application/json", Data: data}}
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	done := func(err error) {
+		if err != nil {
+			g.log.Error("gap not announced", "err", err)
+		}
+	}
+	if err := g.opts.Publisher.Publish(ctx, g.opts.Bus, rec, done); err != nil {
+		done(err)
+	}
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw
+
+import (
+	"slices"
+
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/mqttgw/packet"
+)
+
+// retainedScan sends the retained messages that a new subscription matches, in the order of their topics. It holds no
+// list of them: after is the last topic that was looked at. A message that became retained behind upTo comes, or came,
+// through the subscription itself.
+type retainedScan struct {
+	sub   *subscription
+	after string
+	upTo  uint64
+}
+
+// dropScan ends the retained scan of a subscription. mu is held.
+func (s *session) dropScan(sub *subscription) {
+	s.scans = slices.DeleteFunc(s.scans, func(sc retainedScan) bool { return sc.sub == sub })
+	if len(s.scans) == 0 {
+		s.scans = nil
+	}
+}
+
+const retainedAtOnce = 32
+
+// scanRetained sends the next retained messages of the first scan.
+func (c *conn) scanRetained() error {
+	s := c.session
+	s.mu.Lock()
+	if len(s.scans) == 0 {
+		s.mu.Unlock()
+		return nil
+	}
+	sc := s.scans[0]
+	s.mu.Unlock()
+	if c.g.opts.Retained == nil {
+		s.mu.Lock()
+		s.dropScan(sc.sub)
+		s.mu.Unlock()
+		return nil
+	}
+	entries, next, done, err := c.g.opts.Retained.match(sc.sub.filter, sc.after, retainedAtOnce, nil)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.scans) == 0 || s.scans[0].sub != sc.sub || s.conn != c {
+		return nil
+	}
+	for _, e := range entries {
+		if !c.sendRetained(&sc, c.g.messageOf(e), e) {
+			s.scans[0].after = sc.after
+			return nil
+		}
+		sc.after = e.Record.MQTT.Topic
+	}
+	s.scans[0].after = next
+	if done {
+		s.dropScan(sc.sub)
+	}
+	s.changed()
+	return nil
+}
+
+// sendRetained sends a retained message; false says that there is no room. m is nil if it has expired. The session's mu
+// is held.
+func (c *conn) sendRetained(sc *retainedScan, m *message, e eventlog.Entry) bool {
+	own := m != nil && sc.sub.noLocal && m.origin.Client == c.key.clientID && m.origin.Principal == c.key.principal
+	if m == nil || e.Seq > sc.upTo || own {
+		return true
+	}
+	s := c.session
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := hit{session: s, qos: sc.sub.qos, retain: true, ids: sc.sub.id}
+	qos := min(h.qos, m.origin.QoS)
+	switch {
+	case c.ended || c.out.broken || c.out.size >= c.g.limits.MaxOutbound:
+		return false
+	case qos == 0:
+		c.put(m, &h, 0)
+		return true
+	case !c.hasRoom():
+		return false
+	case c.tooLarge(m, &h, qos):
+		return true
+	}
+	f := flight{seq: m.seq, stage: stageQoS1, stored: true}
+	if qos == 2 {
+		f.stage = stageQoS2
+	}
+	head := packet.Head{Retain: true, IDs: h.ids}
+	head.ID = s.takeOff(f)
+	if s.topics == nil {
+		s.topics = map[uint16]string{}
+	}
+	s.topics[head.ID] = m.origin.Topic
+	s.changed()
+	c.g.metrics.deliveries[qos].Inc()
+	if qos == 2 && s.durable() {
+		c.transmitLater(m, head)
+	} else {
+		c.transmit(m, head, qos)
+	}
+	return true
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw
+
+import (
+	"context"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+)
+
+const (
+	ownReaders  = 8                     // sessions far behind that read for themselves; with more, all ride the scan
+	batchRead   = 256                   // entries between two looks at the riders
+	riderGrace  = 20 * time.Millisecond // for riders without room, after each batch
+	scanRetries = time.Second           // after the log could not be read
+)
+
+// scan reads the bus once for all sessions that are far behind: 10,000 devices that return must not cost 10,000
+// readings. A pass begins at the lowest position of a rider and goes on to the tail; each event is matched once and
+// offered to the riders that are not past it. A rider without room gets off, and on again when it has room: in this pass
+// if that is not past it, else in the next.
+type scan struct {
+	g    *Gateway
+	wake chan struct{}
+
+	mu      sync.Mutex
+	far     int                   // guarded by mu; sessions that read far behind, riders included
+	riders  map[*session]struct{} // guarded by mu
+	gotOff  int                   // guarded by mu; riders that got off for lack of room and are not on again
+	settled chan struct{}         // gotOff has become 0
+
+	// The scan goroutine's own.
+	t    tailer
+	hits []*session
+}
+
+func newScan(g *Gateway) *scan {
+	return &scan{g: g, wake: make(chan struct{}, 1), settled: make(chan struct{}, 1), riders: map[*session]struct{}{}, t: tailer{g: g}}
+}
+
+// ride counts a session that is far behind, and puts it on the scan if there are many of those. It returns false if the
+// session is to read for itself.
+func (sc *scan) ride(s *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	if s.conn == nil {
+		return true
+	}
+	if !s.far {
+		s.far = true
+		sc.far++
+	}
+	if sc.far <= ownReaders {
+		return false
+	}
+	s.riding = true
+	sc.riders[s] = struct{}{}
+	sc.back()
+	select {
+	case sc.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// back says that a rider that got off is there again, or will not come. mu is held.
+func (sc *scan) back() {
+	if sc.gotOff == 0 {
+		return
+	}
+	sc.gotOff--
+	if sc.gotOff == 0 {
+		select {
+		case sc.settled <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// near says that a session is not far behind any more.
+func (sc *scan) near(s *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sc.uncount(s)
+}
+
+// uncount takes a session out of the count. The session's mu is held.
+func (sc *scan) uncount(s *session) {
+	if !s.far {
+		return
+	}
+	s.far, s.riding = false, false
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	sc.far--
+	delete(sc.riders, s)
+}
+
+// leave is near for a session that loses its connection.
+func (sc *scan) leave(s *session) { sc.near(s) }
+
+// run is the scan's goroutine.
+func (sc *scan) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-sc.wake:
+		}
+		for ctx.Err() == nil {
+			from := sc.start()
+			if from == 0 {
+				break
+			}
+			if err := sc.pass(ctx, from); err != nil && ctx.Err() == nil {
+				sc.g.log.Error("returning sessions wait: the log cannot be read", "err", err)
+				timer := time.NewTimer(scanRetries)
+				select {
+				case <-ctx.Done():
+				case <-timer.C:
+				}
+				timer.Stop()
+			}
+		}
+	}
+}
+
+// start returns where the next pass begins: the lowest position of a rider; 0 = there are none.
+func (sc *scan) start() (from uint64) {
+	for _, s := range sc.all() {
+		s.mu.Lock()
+		if s.riding && (from == 0 || s.pos.behind < from) {
+			from = s.pos.behind
+		}
+		s.mu.Unlock()
+	}
+	return from
+}
+
+func (sc *scan) all() []*session {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	all := make([]*session, 0, len(sc.riders))
+	for s := range sc.riders {
+		all = append(all, s)
+	}
+	return all
+}
+
+// pass reads from a position to the tail.
+func (sc *scan) pass(ctx context.Context, from uint64) error {
+	var entries []eventlog.Entry
+	for ctx.Err() == nil {
+		sc.mu.Lock()
+		none := len(sc.riders) == 0
+		sc.gotOff = 0
+		sc.mu.Unlock()
+		if none {
+			return nil
+		}
+		r, err := sc.g.readLog(from, batchRead, entries[:0])
+		if err != nil {
+			return err
+		}
+		entries = r.entries
+		if r.gone > 0 {
+			sc.skip(from, r.gone)
+		}
+		for _, e := range entries {
+			sc.offer(e)
+		}
+		sc.t.startWriters()
+		clear(entries)
+		if r.next <= from || sc.g.tailPos.Load() < r.next {
+			sc.end(max(from, r.next))
+			return nil
+		}
+		from = r.next
+		sc.wait(ctx)
+	}
+	return nil
+}
+
+// skip tells the riders of what has left the log before they got to it.
+func (sc *scan) skip(from, n uint64) {
+	for _, s := range sc.all() {
+		s.mu.Lock()
+		lost := s.riding && s.pos.behind < from+n
+		at := s.pos.behind
+		if lost {
+			s.pos.behind = from + n
+		}
+		s.mu.Unlock()
+		if lost {
+			sc.g.lost(s.key, s.key.clientID, at, from+n-at)
+		}
+	}
+}
+
+// offer gives an event to the riders that are subscribed to it. A programming error costs that, and not the process.
+func (sc *scan) offer(e eventlog.Entry) {
+	t := &sc.t
+	defer func() {
+		if r := recover(); r != nil {
+			sc.g.metrics.panics.Inc()
+			sc.g.log.Error("event not redelivered because of a programming error", "seq", e.Seq, "err", r, "stack", string(debug.Stack()))
+		}
+	}()
+	m := sc.g.messageOf(e)
+	if m == nil || m.origin.QoS == 0 {
+		return
+	}
+	hits := sc.hits[:0]
+	sc.g.router.mu.RLock()
+	sc.g.router.root.match(m.origin.Topic, true, func(subs []*subscription) {
+		for _, sub := range subs {
+			if sub.session != nil {
+				hits = append(hits, sub.session)
+			}
+		}
+	})
+	sc.g.router.mu.RUnlock()
+	for _, s := range hits {
+		t.start(sc.give(s, m))
+	}
+	clear(hits)
+	sc.hits = hits
+}
+
+// give offers a message to a rider. It returns a connection whose writer is to be started.
+func (sc *scan) give(s *session, m *message) (start *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.conn
+	if !s.riding || c == nil || m.seq < s.pos.behind {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.hasRoom() || s.resends > 0 || c.ended || c.out.broken {
+		s.pos.behind, s.riding = m.seq, false
+		sc.mu.Lock()
+		delete(sc.riders, s)
+		sc.gotOff++
+		sc.mu.Unlock()
+		return nil
+	}
+	c.redeliver(m)
+	s.pos.behind = m.seq + 1
+	if c.out.writing {
+		return nil
+	}
+	c.out.writing = true
+	return c
+}
+
+// end is the end of a pass: who is still on has been offered everything below next.
+func (sc *scan) end(next uint64) {
+	for _, s := range sc.all() {
+		s.mu.Lock()
+		if s.riding {
+			if s.pos.behind <= next {
+				s.arrive(s.pos.behind, next)
+			}
+			if !s.pos.lagging() {
+				sc.uncount(s)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// wait gives the riders that got off for lack of room a moment to get on again before the scan is past them.
+func (sc *scan) wait(ctx context.Context) {
+	select {
+	case <-sc.settled: // of an earlier batch
+	default:
+	}
+	sc.mu.Lock()
+	off := sc.gotOff
+	sc.mu.Unlock()
+	if off == 0 {
+		return
+	}
+	timer := time.NewTimer(riderGrace)
+	defer timer.Stop()
+	select {
+	case <-sc.settled:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -228,15 +228,19 @@ func (c *conn) transmitLater(m *message, head packet.Head) {
 
 // tooLarge reports whether a message is larger than the client takes, and counts it then. mu is held.
 func (c *conn) tooLarge(m *message, h *hit, qos byte) bool {
-	if m.frame(c.version, qos).Size(&packet.Head{IDs: c.idsOf(h.ids)})+aliasRoom <= c.maxPacket {
+	size := m.frame(c.version, qos).Size(&packet.Head{IDs: c.idsOf(h.ids)})
+	if c.aliasMax > 0 {
+		size += aliasRoom
+	}
+	if size <= c.maxPacket {
 		return false
 	}
 	c.g.metrics.drop(droppedTooLarge)
 	return true
 }
 
-// aliasRoom is how much a topic alias may add to a packet.
-const aliasRoom = 4
+// aliasRoom is how much a topic alias may add to a packet: the property, and a byte to each of two lengths.
+const aliasRoom = 5
 
 func (c *conn) idsOf(ids packet.Properties) packet.Properties {
 	if c.version != packet.V5 {
@@ -260,8 +264,9 @@ func (c *conn) transmit(m *message, head packet.Head, qos byte) {
 	head.IDs = c.idsOf(head.IDs)
 	c.setAlias(&head, m.origin.Topic)
 	c.out.grow()
+	before := len(c.out.chunk)
 	c.out.chunk = f.Append(c.out.chunk, &head)
-	c.out.size += f.Size(&head)
+	c.out.size += len(c.out.chunk) - before + len(m.payload)
 	if len(m.payload) >= sharedFrom {
 		c.out.share(m.payload)
 	} else {

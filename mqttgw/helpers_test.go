@@ -37,6 +37,7 @@ type memoryBus struct {
 	most    int   // commits that were held at once
 	trimmed uint64
 	changed chan struct{}
+	commits func() bool // asked before a commit, under mu; false holds it
 }
 
 type commit struct {
@@ -53,7 +54,7 @@ func (b *memoryBus) change() {
 
 func (b *memoryBus) Publish(_ context.Context, _ string, rec *event.Record, done func(error)) error {
 	b.mu.Lock()
-	if b.hold {
+	if b.hold || b.commits != nil && !b.commits() {
 		b.held = append(b.held, commit{rec, done})
 		b.most = max(b.most, len(b.held))
 		b.change()
@@ -180,6 +181,18 @@ type server struct {
 	ln   net.Listener
 	stop func() // waits for Serve
 	dial func() (net.Conn, error)
+
+	mu    sync.Mutex
+	conns []net.Conn // of the test's clients
+}
+
+// cut closes every connection from the clients' side.
+func (s *server) cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, nc := range s.conns {
+		nc.Close()
+	}
 }
 
 type setup func(*mqttgw.Options)
@@ -274,6 +287,9 @@ func (s *server) open(v packet.Version) *client {
 		s.t.Fatal(err)
 	}
 	c := &client{Conn: nc, t: s.t, in: packet.NewReader(nc), v: v}
+	s.mu.Lock()
+	s.conns = append(s.conns, nc)
+	s.mu.Unlock()
 	s.t.Cleanup(func() { nc.Close() })
 	return c
 }

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/mqttgw"
+)
+
+// memoryLog is a SessionLog in memory. Its messages are committed at once, unless hold is set.
+type memoryLog struct {
+	mu      sync.Mutex
+	msgs    []eventlog.Raw
+	held    []func()
+	hold    bool
+	fail    error
+	trimmed uint64
+	commits func() bool // asked before a commit, under mu; false holds it for ever
+}
+
+func (l *memoryLog) Append(_ context.Context, m eventlog.Message, done func(eventlog.Result)) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fail != nil {
+		return l.fail
+	}
+	commit := func() {
+		seq := uint64(len(l.msgs)) + l.trimmed + 1
+		l.msgs = append(l.msgs, eventlog.Raw{Seq: seq, Subject: m.Subject, Data: slices.Clone(m.Data)})
+		done(eventlog.Result{Seq: seq})
+	}
+	if l.hold || l.commits != nil && !l.commits() {
+		l.held = append(l.held, commit)
+		return nil
+	}
+	commit()
+	return nil
+}
+
+func (l *memoryLog) Read(_ context.Context, o eventlog.ReadOptions, dst []eventlog.Raw) ([]eventlog.Raw, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range l.msgs {
+		if m.Seq >= o.From {
+			dst = append(dst, m)
+		}
+	}
+	return dst, nil
+}
+
+func (l *memoryLog) Trim(_ context.Context, p eventlog.TrimPolicy) (eventlog.Trimmed, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.msgs) > 0 && l.msgs[0].Seq < p.Protect {
+		l.msgs = l.msgs[1:]
+		l.trimmed++
+	}
+	return eventlog.Trimmed{}, nil
+}
+
+// release commits what is held, and what is to come.
+func (l *memoryLog) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hold = false
+	for _, commit := range l.held {
+		commit()
+	}
+	l.held = nil
+}
+
+func (l *memoryLog) set(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+}
+
+// clone is what a process that starts now would find.
+func (l *memoryLog) clone() *memoryLog {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &memoryLog{msgs: slices.Clone(l.msgs), trimmed: l.trimmed}
+}
+
+func (b *memoryBus) clone() *memoryBus {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := newMemoryBus()
+	n.entries, n.trimmed = slices.Clone(b.entries), b.trimmed
+	return n
+}
+
+// memoryOwners are claims in memory.
+type memoryOwners struct {
+	mu       sync.Mutex
+	revision uint64
+	claims   map[string]uint64
+	fail     error
+}
+
+func (o *memoryOwners) Claim(_ context.Context, principal, clientID string) (uint64, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.fail != nil {
+		return 0, o.fail
+	}
+	o.revision++
+	o.claims[principal+"\x00"+clientID] = o.revision
+	return o.revision, nil
+}
+
+func (o *memoryOwners) Release(_ context.Context, principal, clientID string, revision uint64) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.claims[principal+"\x00"+clientID] == revision {
+		delete(o.claims, principal+"\x00"+clientID)
+	}
+	return nil
+}
+
+// world is a bus and a session log that several gateways live on, one after the other. A kill leaves what was committed.
+type world struct {
+	t    testing.TB
+	bus  *memoryBus
+	log  *memoryLog
+	own  *memoryOwners
+	with []setup
+	now  *server
+
+	mu     sync.Mutex
+	left   int           // commits until the process is killed; < 0 = never
+	killed chan struct{} // closed then
+}
+
+func newWorld(t testing.TB, with ...setup) *world {
+	w := &world{t: t, bus: newMemoryBus(), log: &memoryLog{}, own: &memoryOwners{claims: map[string]uint64{}}, with: with}
+	w.arm(-1)
+	w.begin()
+	return w
+}
+
+// begin serves a gateway on what there is.
+func (w *world) begin() {
+	w.t.Helper()
+	bus, log, own := w.bus, w.log, w.own
+	log.commits, bus.commits = w.step, w.step
+	w.now = start(w.t, append([]setup{func(o *mqttgw.Options) { o.Publisher, o.Tail, o.Sessions, o.Owners = bus, bus, log, own }}, w.with...)...)
+	w.now.bus = bus
+}
+
+// arm has the process killed after a number of commits.
+func (w *world) arm(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left, w.killed = n, make(chan struct{})
+}
+
+// step counts a commit; false says that it does not happen any more.
+func (w *world) step() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.left < 0 {
+		return true
+	}
+	if w.left == 0 {
+		select {
+		case <-w.killed:
+		default:
+			close(w.killed)
+		}
+		return false
+	}
+	w.left--
+	return true
+}
+
+var errKilled = errors.New("killed")
+
+// kill ends the process: what was not committed by now never will be. Then another one begins.
+func (w *world) kill() {
+	w.t.Helper()
+	w.mu.Lock()
+	w.left = 0
+	w.mu.Unlock()
+	old, bus, log := w.now, w.bus, w.log
+	w.bus, w.log = bus.clone(), log.clone()
+	// What the old process does from here on happens to stores that nobody reads again.
+	log.set(func() { log.commits = nil })
+	bus.set(func() { bus.commits = nil })
+	log.release()
+	bus.release(-1)
+	old.cut()
+	old.stop()
+	w.arm(-1)
+	w.begin()
+}
+
+// restart stops the gateway and begins another one.
+func (w *world) restart() {
+	w.t.Helper()
+	w.now.cut()
+	w.now.stop()
+	w.bus, w.log = w.bus.clone(), w.log.clone()
+	w.begin()
+}

@@ -260,6 +260,9 @@ func (c *conn) openSession(p *packet.Connect) (present bool, err error) {
 	expiry := c.expiryOf(p)
 	if s != nil && (p.CleanStart || !c.g.resumable(s)) {
 		c.g.endSession(s)
+		if err := c.awaitEnd(s); err != nil {
+			return false, &refusal{packet.ServerUnavailable, v3Unavailable, refusedSessions}
+		}
 		s = nil
 	}
 	if s != nil {
@@ -293,6 +296,20 @@ func (c *conn) openSession(p *packet.Connect) (present bool, err error) {
 	}
 	c.session = s
 	return present, nil
+}
+
+// awaitEnd waits until it is written down that a session has ended: CONNACK will say that it is gone, and it must not be
+// there again after a crash.
+func (c *conn) awaitEnd(s *session) error {
+	s.mu.Lock()
+	if !s.recorded {
+		s.mu.Unlock()
+		return nil
+	}
+	done := make(chan struct{})
+	s.record(&record{kind: recordEnd}, func() { close(done) })
+	s.mu.Unlock()
+	return c.g.recorder.await(c.g.life, done)
 }
 
 // writeDown sets in a session what CONNECT says, claims it, and waits until it is recorded.

@@ -132,6 +132,9 @@ func (s *session) deliver(m *message, h *hit) (start *conn) {
 	defer s.mu.Unlock()
 	qos := min(h.qos, m.origin.QoS)
 	c := s.conn
+	if s.fresh != nil {
+		s.fresh[m.origin.Topic] = true
+	}
 	switch {
 	case s.ended || qos > 0 && m.seq < s.pos.liveFrom:
 		return nil

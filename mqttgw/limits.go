@@ -14,6 +14,7 @@ import (
 type Limits struct {
 	ConnectTimeout time.Duration // from accept to the end of CONNECT, TLS handshake included; 5 s
 	WriteTimeout   time.Duration // a write of at most 64 KiB that takes longer ends the connection; 30 s
+	ProgressEvery  time.Duration // how often the progress of kept sessions is written, and so what is repeated after a crash; 1 s
 	MaxKeepAlive   time.Duration // MQTT 5 clients that ask for more, or for none, are told this; 0 = no maximum
 
 	MaxConnect     int // bytes of a CONNECT packet, which anyone may send; 64 KiB
@@ -50,6 +51,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.WriteTimeout == 0 {
 		l.WriteTimeout = 30 * time.Second
+	}
+	if l.ProgressEvery == 0 {
+		l.ProgressEvery = time.Second
 	}
 	def(&l.MaxConnect, 64<<10)
 	def(&l.MaxPacket, 256<<10)
@@ -99,8 +103,8 @@ func (l Limits) validate() (errs []error) {
 	between("MaxConnectingPerIP", l.MaxConnectingPerIP, 1, 1<<30)
 	between("MaxFailuresPerMinute", l.MaxFailuresPerMinute, 1, 1<<30)
 	between("MaxFailuresPerAddress", l.MaxFailuresPerAddress, 1, 1<<30)
-	if l.ConnectTimeout < 0 || l.WriteTimeout < 0 {
-		errs = append(errs, fmt.Errorf("mqttgw: ConnectTimeout %s and WriteTimeout %s must be positive", l.ConnectTimeout, l.WriteTimeout))
+	if l.ConnectTimeout < 0 || l.WriteTimeout < 0 || l.ProgressEvery < 0 {
+		errs = append(errs, fmt.Errorf("mqttgw: ConnectTimeout %s, WriteTimeout %s and ProgressEvery %s must be positive", l.ConnectTimeout, l.WriteTimeout, l.ProgressEvery))
 	}
 	if l.MaxKeepAlive < 0 || l.MaxKeepAlive > 65535*time.Second || l.MaxKeepAlive%time.Second != 0 {
 		errs = append(errs, fmt.Errorf("mqttgw: MaxKeepAlive is %s, must be whole seconds, at most 65535", l.MaxKeepAlive))

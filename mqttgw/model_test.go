@@ -23,7 +23,7 @@ import (
 type sent struct {
 	topic string
 	qos   byte
-	seen  map[string]int // times a device's application got it
+	seen  map[string]int      // times a device's application got it
 	owed  map[string][]string // to a device, by filters that it had and has
 }
 
@@ -453,7 +453,7 @@ func TestSessionModel(t *testing.T) {
 
 func runModel(t *testing.T, seed uint64, steps int) {
 	rnd := rand.New(rand.NewPCG(seed, 7))
-	limits := mqttgw.Limits{MaxInFlight: 1 + rnd.IntN(20), MaxWaiting: 1 + rnd.IntN(10)}
+	limits := mqttgw.Limits{ProgressEvery: 20 * time.Millisecond, MaxInFlight: 1 + rnd.IntN(20), MaxWaiting: 1 + rnd.IntN(10)}
 	m := &model{t: t, rnd: rnd, w: newWorld(t, func(o *mqttgw.Options) { o.Limits = limits })}
 	device := func(name string, v packet.Version, qos byte) *modelDevice {
 		return &modelDevice{m: m, name: name, v: v, qos: qos, receive: uint32(1 + rnd.IntN(5)), filters: map[string]bool{}, received: map[uint16]bool{}, last: map[string]int{}}

@@ -65,7 +65,6 @@ type batch struct {
 }
 
 const (
-	flushEvery   = time.Second
 	messageSize  = 256 << 10 // where a message ends: larger by less than a record
 	snapshotFrom = 8 << 20   // bytes of records after which a snapshot pays
 	minRetry     = 10 * time.Millisecond
@@ -156,7 +155,7 @@ func (r *recorder) checkpoint(end uint64) uint64 {
 
 // run is the recorder's goroutine: it ends after close, when everything is written.
 func (r *recorder) run(ctx context.Context) {
-	tick := time.NewTicker(flushEvery)
+	tick := time.NewTicker(r.g.limits.ProgressEvery)
 	defer tick.Stop()
 	for {
 		flush := false

@@ -37,28 +37,34 @@ func (c *conn) scanRetained() error {
 		return nil
 	}
 	sc := s.scans[0]
+	// What the tail has delivered by now is in the view with a later position, and is passed over; what it delivers from
+	// here on is noted, so that nothing older comes after it.
+	s.fresh = map[string]bool{}
 	s.mu.Unlock()
-	if c.g.opts.Retained == nil {
-		s.mu.Lock()
-		s.dropScan(sc.sub)
-		s.mu.Unlock()
-		return nil
-	}
-	entries, next, done, err := c.g.opts.Retained.match(sc.sub.filter, sc.after, retainedAtOnce, nil)
-	if err != nil {
-		return err
+	var entries []eventlog.Entry
+	next, done := "", true
+	if v := c.g.opts.Retained; v != nil {
+		var err error
+		if entries, next, done, err = v.match(sc.sub.filter, sc.after, retainedAtOnce, nil); err != nil {
+			s.mu.Lock()
+			s.fresh = nil
+			s.mu.Unlock()
+			return err
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer func() { s.fresh = nil }()
 	if len(s.scans) == 0 || s.scans[0].sub != sc.sub || s.conn != c {
 		return nil
 	}
 	for _, e := range entries {
-		if !c.sendRetained(&sc, c.g.messageOf(e), e) {
+		topic := e.Record.MQTT.Topic
+		if !s.fresh[topic] && !c.sendRetained(&sc, c.g.messageOf(e), e) {
 			s.scans[0].after = sc.after
 			return nil
 		}
-		sc.after = e.Record.MQTT.Topic
+		sc.after = topic
 	}
 	s.scans[0].after = next
 	if done {

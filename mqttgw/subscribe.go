@@ -135,7 +135,9 @@ func (c *conn) subscribe(add []*subscription, handling []byte, since uint64, ack
 		changed := false
 		for i, sub := range add {
 			k := s.find(sub.filter)
-			sub.since = since
+			if sub.group == nil { // a group has its own position
+				sub.since = since
+			}
 			if k < 0 {
 				added++
 				s.subs = append(s.subs, sub)

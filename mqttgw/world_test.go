@@ -8,6 +8,9 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/mqttgw"
@@ -130,6 +133,8 @@ type world struct {
 	bus  *memoryBus
 	log  *memoryLog
 	own  *memoryOwners
+	disk *vfs.MemFS // of retained messages
+	kept *mqttgw.Retained
 	with []setup
 	now  *server
 
@@ -139,7 +144,7 @@ type world struct {
 }
 
 func newWorld(t testing.TB, with ...setup) *world {
-	w := &world{t: t, bus: newMemoryBus(), log: &memoryLog{}, own: &memoryOwners{claims: map[string]uint64{}}, with: with}
+	w := &world{t: t, bus: newMemoryBus(), log: &memoryLog{}, own: &memoryOwners{claims: map[string]uint64{}}, disk: vfs.NewCrashableMem(), with: with}
 	w.arm(-1)
 	w.begin()
 	return w
@@ -150,8 +155,24 @@ func (w *world) begin() {
 	w.t.Helper()
 	bus, log, own := w.bus, w.log, w.own
 	log.commits, bus.commits = w.step, w.step
-	w.now = start(w.t, append([]setup{func(o *mqttgw.Options) { o.Publisher, o.Tail, o.Sessions, o.Owners = bus, bus, log, own }}, w.with...)...)
+	kept, err := mqttgw.OpenRetained(mqttgw.RetainedOptions{Dir: "retained", FS: w.disk, Logger: quiet()})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.kept = kept
+	w.now = start(w.t, append([]setup{func(o *mqttgw.Options) {
+		o.Publisher, o.Tail, o.Sessions, o.Owners, o.Retained = bus, bus, log, own, kept
+		o.Limits.ProgressEvery = 20 * time.Millisecond
+	}}, w.with...)...)
 	w.now.bus = bus
+	stop := w.now.stop
+	w.now.stop = sync.OnceFunc(func() {
+		stop()
+		if err := kept.Close(); err != nil {
+			w.t.Errorf("close retained messages: %v", err)
+		}
+	})
+	w.t.Cleanup(w.now.stop)
 }
 
 // arm has the process killed after a number of commits.
@@ -189,6 +210,8 @@ func (w *world) kill() {
 	w.left = 0
 	w.mu.Unlock()
 	old, bus, log := w.now, w.bus, w.log
+	// The disk first: what it does not have is read from the bus again.
+	w.disk = w.disk.CrashClone(vfs.CrashCloneCfg{})
 	w.bus, w.log = bus.clone(), log.clone()
 	// What the old process does from here on happens to stores that nobody reads again.
 	log.set(func() { log.commits = nil })

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/mqttgw/packet"
+)
+
+// someRecords has one record of each kind with everything set, and a bare session.
+func someRecords() []*record {
+	at := time.UnixMilli(1_800_000_000_123).UTC()
+	p := progress{online: true, armed: true, deadline: at, due: at.Add(time.Second), streams: []streamState{{lags: true, from: 7, exact: 3}, {stream: 1, from: 1 << 40}},
+		flying: []flightState{{seq: 9, id: 1}, {seq: 1 << 50, id: 65535, stage: stageReleased, topic: "a/b", group: "$share/g/t"}},
+		scans:  []scanState{{"a/#", "a/b", 77}}}
+	return []*record{
+		{kind: recordSession, epoch: 1 << 63, fence: 5, state: sessionState{key: sessionKey{"p", "c\x00é"}, version: 5, expiry: never, uses: 12,
+			subs: []subState{{"a/+", 2 | optNoLocal | optRetain, 9, 4}, {"$share/g/t", 1, 0, 0}}, received: []receivedState{{7, 11}},
+			will:  &incoming{topic: "w", payload: []byte("x"), qos: 2, retain: true, props: packet.Properties(nil).AppendUser("k", "v")},
+			delay: 30, progress: p}},
+		{kind: recordSession, state: sessionState{}},
+		{kind: recordProgress, epoch: 2, fence: 1, state: sessionState{progress: p}},
+		{kind: recordReceived, epoch: 2, id: 7, uses: 8},
+		{kind: recordReleased, epoch: 2, id: 7},
+		{kind: recordFlight, epoch: 2, flight: p.flying[1]},
+		{kind: recordEnd, epoch: 2},
+		{kind: recordGroup, group: groupState{"$share/g/t", streamState{from: 4}, []uint64{1, 2, 300}}},
+		{kind: recordGroupEnd, group: groupState{filter: "$share/g/t"}},
+	}
+}
+
+func encodeRecords(checkpoint uint64, all []*record) []byte {
+	b := beginRecords(nil, checkpoint)
+	for _, r := range all {
+		b = r.append(b)
+	}
+	return b
+}
+
+var recordOptions = cmp.Options{cmp.AllowUnexported(record{}, sessionState{}, progress{}, streamState{}, subState{}, receivedState{}, flightState{}, scanState{},
+	groupState{}, incoming{}, sessionKey{}), cmpopts.EquateEmpty()}
+
+func TestRecordsComeBack(t *testing.T) {
+	want := someRecords()
+	var got []*record
+	checkpoint, err := decodeRecords(encodeRecords(42, want), func(r *record) { got = append(got, r) })
+	if err != nil || checkpoint != 42 {
+		t.Fatalf("checkpoint %d, %v", checkpoint, err)
+	}
+	if d := cmp.Diff(want, got, recordOptions...); d != "" {
+		t.Error(d)
+	}
+}
+
+// A later version's kind of record is passed over; damage is an error and never half a record.
+func TestRecordsOfAnotherTime(t *testing.T) {
+	b := beginRecords(nil, 1)
+	b = appendRecord(b, 'Z', func(b []byte) []byte { return append(b, "whatever"...) })
+	b = (&record{kind: recordReleased, epoch: 2, id: 7}).append(b)
+	n := 0
+	if _, err := decodeRecords(b, func(*record) { n++ }); err != nil || n != 1 {
+		t.Errorf("%d records, %v", n, err)
+	}
+	whole := encodeRecords(42, someRecords()[:1])
+	for n := range whole {
+		if _, err := decodeRecords(whole[:n], func(*record) { t.Errorf("a record from %d of %d bytes", n, len(whole)) }); err == nil && n > 2 {
+			t.Errorf("%d of %d bytes: no error", n, len(whole))
+		}
+	}
+}
+
+func FuzzRecords(f *testing.F) {
+	f.Add(encodeRecords(42, someRecords()))
+	for _, r := range someRecords() {
+		f.Add(encodeRecords(0, []*record{r}))
+	}
+	f.Add([]byte{})
+	f.Add([]byte{recordFormat, 0, 'S', 0xff, 0xff, 0xff, 0xff, 0x7f})
+	f.Fuzz(func(t *testing.T, msg []byte) {
+		var all []*record
+		checkpoint, err := decodeRecords(msg, func(r *record) { all = append(all, r) })
+		if err != nil {
+			return
+		}
+		again := encodeRecords(checkpoint, all)
+		var back []*record
+		if _, err := decodeRecords(again, func(r *record) { back = append(back, r) }); err != nil {
+			t.Fatalf("what was decoded does not come back: %v", err)
+		}
+		if !bytes.Equal(again, encodeRecords(checkpoint, back)) {
+			t.Error("what comes back is something else")
+		}
+		// Whatever it says, it can be taken in.
+		l := &loaded{sessions: map[uint64]*sessionState{}, fences: map[uint64]uint64{}, byKey: map[sessionKey]uint64{}, groups: map[string]*groupState{}}
+		for _, r := range all {
+			l.apply(r)
+		}
+	})
+}
+
+func FuzzRetained(f *testing.F) {
+	rec := &event.Record{Minted: true, Event: event.Event{ID: "i", Source: "s", Type: "t", Data: []byte("x")}, MQTT: &event.Origin{Topic: "a", Retain: true, Version: 5}}
+	f.Add(appendRetained(nil, eventlog.Entry{Seq: 7, Record: rec}))
+	f.Add([]byte{1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := decodeRetained(b)
+		if err != nil {
+			return
+		}
+		back, err := decodeRetained(appendRetained(nil, e))
+		if err != nil {
+			t.Fatalf("what was decoded does not come back: %v", err)
+		}
+		if back.Seq != e.Seq || !bytes.Equal(back.Record.Event.Data, e.Record.Event.Data) {
+			t.Errorf("%+v came back as %+v", e, back)
+		}
+	})
+}
+
+func FuzzExactID(f *testing.F) {
+	f.Add(exactID(1<<63, 7, 9))
+	f.Add("0-0-0")
+	f.Fuzz(func(t *testing.T, s string) {
+		epoch, id, use, ok := parseExactID(s)
+		if ok && exactID(epoch, id, use) != s {
+			t.Errorf("%q has two forms", s)
+		}
+	})
+}
+
+// Records that a node writes after it has lost a session count for nothing.
+func TestOlderClaimsAreFenced(t *testing.T) {
+	l := &loaded{sessions: map[uint64]*sessionState{}, fences: map[uint64]uint64{}, byKey: map[sessionKey]uint64{}, groups: map[string]*groupState{}}
+	k := sessionKey{"p", "c"}
+	apply := func(r *record) { r.epoch = 9; l.apply(r) }
+	apply(&record{kind: recordSession, fence: 1, state: sessionState{key: k, expiry: 10}})
+	apply(&record{kind: recordSession, fence: 2, state: sessionState{key: k, expiry: 20}})
+	apply(&record{kind: recordReceived, fence: 1, id: 1, uses: 1})
+	apply(&record{kind: recordSession, fence: 1, state: sessionState{key: k, expiry: 30}})
+	apply(&record{kind: recordEnd, fence: 1})
+	if s := l.sessions[9]; s == nil || s.expiry != 20 || len(s.received) != 0 {
+		t.Errorf("session %+v, want that of claim 2", s)
+	}
+	apply(&record{kind: recordEnd, fence: 2})
+	if len(l.sessions)+len(l.byKey) != 0 {
+		t.Error("the session is still there")
+	}
+}

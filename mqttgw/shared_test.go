@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/rialto-bridge/rialto/mqttgw/packet"
+)
+
+// A member that is away holds nothing back.
+func TestSharedWithAnAwayMember(t *testing.T) {
+	ways(t, func(t *testing.T, w *world, again func()) {
+		a, b := w.now.resume(packet.V311, "a", false), w.now.resume(packet.V5, "b", false)
+		a.subscribe(1, "$share/g/t")
+		b.subscribe(1, "$share/g/t")
+		other := w.now.connect(packet.V5, "other")
+		other.subscribe(1, "$share/other/t")
+		a.leave()
+		p := w.now.connect(packet.V5, "p")
+		for k := range 20 {
+			p.publish("t", fmt.Sprint(k))
+		}
+		if got := b.payloads(20); !slices.Equal(got, numbers(20)) {
+			t.Errorf("the member that is there got %v", got)
+		}
+		if got := other.payloads(20); !slices.Equal(got, numbers(20)) {
+			t.Errorf("the other group got %v", got)
+		}
+		b.leave()
+		// All are away: the group keeps them for whoever comes first.
+		for k := range 20 {
+			p.publish("t", fmt.Sprint(k))
+		}
+		w.settled()
+		again()
+		a = w.now.resume(packet.V311, "a", true)
+		if got := a.payloads(20); !slices.Equal(got, numbers(20)) {
+			t.Errorf("the first that came back got %v", got)
+		}
+		b = w.now.resume(packet.V5, "b", true)
+		a.nothing()
+		b.nothing()
+	})
+}
+
+// Members take turns, whatever room they have, and each message comes once.
+func TestSharedTurns(t *testing.T) {
+	w := newWorld(t)
+	var members []*client
+	for k := range 3 {
+		c := w.now.connect(packet.V5, fmt.Sprint("m", k), props(packet.Properties(nil).AppendInt(packet.ReceiveMaximum, 5)))
+		c.subscribe(2, "$share/g/t/#")
+		members = append(members, c)
+	}
+	p := w.now.connect(packet.V5, "p")
+	for k := range 60 {
+		p.publish("t/x", fmt.Sprint(k)) // 15 are in flight, the others wait for room
+	}
+	seen := map[string]int{}
+	var counts [3]int
+	for len(seen) < 60 {
+		for i, c := range members {
+			c.send(&packet.Ping{Kind: packet.TypePingreq})
+			for pong := false; !pong; {
+				switch m := c.next().(type) {
+				case *packet.Ping:
+					pong = true
+				case *packet.Publish:
+					seen[string(m.Payload)]++
+					counts[i]++
+					c.send(&packet.Ack{Kind: packet.TypePuback, PacketID: m.PacketID})
+				}
+			}
+		}
+	}
+	for _, c := range members {
+		c.nothing()
+	}
+	for k, n := range seen {
+		if n != 1 {
+			t.Errorf("message %s came %d times", k, n)
+		}
+	}
+	if slices.Min(counts[:]) < 5 {
+		t.Errorf("shares %v", counts)
+	}
+}
+
+// What a member has not acknowledged when it goes is another's; with QoS 2 it stays its own.
+func TestSharedUnacknowledged(t *testing.T) {
+	ways(t, func(t *testing.T, w *world, again func()) {
+		a, b := w.now.resume(packet.V5, "a", false), w.now.resume(packet.V311, "b", false)
+		a.subscribe(2, "$share/g/t")
+		p := w.now.connect(packet.V5, "p")
+		p.publish("t", "one")
+		p.publish2("t", "two")
+		one, two := recv[*packet.Publish](a), recv[*packet.Publish](a)
+		b.subscribe(2, "$share/g/t")
+		w.settled()
+		a.Close()
+		again()
+		b = w.now.resume(packet.V311, "b", true)
+		if m := b.message(); string(m.Payload) != string(one.Payload) || m.QoS != 1 {
+			t.Errorf("the other member got %q", m.Payload)
+		}
+		a = w.now.resume(packet.V5, "a", true)
+		if m := recv[*packet.Publish](a); m.PacketID != two.PacketID || !m.Dup || string(m.Payload) != "two" {
+			t.Errorf("the member got %+v again", m)
+		}
+		a.nothing()
+		b.nothing()
+	})
+}
+
+// A group ends with its last member: what comes then is nobody's.
+func TestSharedGroupEnds(t *testing.T) {
+	w := newWorld(t)
+	a := w.now.resume(packet.V5, "a", false)
+	a.subscribe(1, "$share/g/t")
+	p := w.now.connect(packet.V5, "p")
+	a.send(&packet.Unsubscribe{PacketID: 1, Filters: [][]byte{[]byte("$share/g/t")}})
+	recv[*packet.Suback](a)
+	p.publish("t", "nobody's")
+	w.settled()
+	w.kill()
+	a = w.now.resume(packet.V5, "a", true)
+	a.subscribe(1, "$share/g/t")
+	a.subscribe(1, "$share/g/t") // again replaces
+	w.now.connect(packet.V5, "p").publish("t", "mine")
+	if got := a.payloads(1); got[0] != "mine" {
+		t.Errorf("got %q", got)
+	}
+	a.nothing()
+}
+
+// A shared and an ordinary subscription of one client are two.
+func TestSharedBesideOrdinary(t *testing.T) {
+	w := newWorld(t)
+	c := w.now.connect(packet.V5, "c")
+	c.ask(packet.Subscription{Filter: []byte("$share/g/t"), QoS: 1}, packet.Properties(nil).AppendInt(packet.SubscriptionID, 1))
+	c.ask(packet.Subscription{Filter: []byte("t"), QoS: 1}, packet.Properties(nil).AppendInt(packet.SubscriptionID, 2))
+	w.now.connect(packet.V5, "p").publish("t", "x")
+	ids := []uint32{c.message().Properties.Int(packet.SubscriptionID, 0), c.message().Properties.Int(packet.SubscriptionID, 0)}
+	slices.Sort(ids)
+	if !slices.Equal(ids, []uint32{1, 2}) {
+		t.Errorf("subscription identifiers %v", ids)
+	}
+	c.nothing()
+}

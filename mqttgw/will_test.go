@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rialto-bridge/rialto/mqttgw"
+	"github.com/rialto-bridge/rialto/mqttgw/packet"
+)
+
+// delayed is a will with a delay, of a session that expires.
+func delayed(delay, expiry uint32) func(*packet.Connect) {
+	return func(p *packet.Connect) {
+		p.CleanStart = false
+		p.Will = &packet.Will{Topic: []byte("gone"), Payload: []byte("x"), QoS: 1, Properties: packet.Properties(nil).AppendInt(packet.WillDelay, delay)}
+		if expiry > 0 {
+			p.Properties = p.Properties.AppendInt(packet.SessionExpiry, expiry)
+		}
+	}
+}
+
+func (b *memoryBus) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.entries)
+}
+
+// The will comes after its delay or at the end of the session, whichever is first.
+func TestWillDelay(t *testing.T) {
+	for _, tt := range []struct {
+		delay, expiry uint32
+		want          time.Duration
+	}{{5, 0, 0}, {5, 2, 2 * time.Second}, {3, 60, 3 * time.Second}, {0, 60, 0}} {
+		t.Run(fmt.Sprintf("delay %d expiry %d", tt.delay, tt.expiry), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startPipes(t, func(o *mqttgw.Options) { o.Sessions = &memoryLog{} })
+				c := s.connect(packet.V5, "c", delayed(tt.delay, tt.expiry))
+				begin := time.Now()
+				c.Close()
+				synctest.Wait()
+				if tt.want > 0 {
+					if s.bus.count() != 0 {
+						t.Error("the will came at once")
+					}
+					time.Sleep(tt.want - time.Nanosecond) // of the bubble: costs no time
+					synctest.Wait()
+					if s.bus.count() != 0 {
+						t.Errorf("the will came before %s", tt.want)
+					}
+					time.Sleep(time.Nanosecond)
+					synctest.Wait()
+				}
+				if s.bus.count() != 1 || time.Since(begin) != tt.want {
+					t.Errorf("%d wills after %s, want 1 after %s", s.bus.count(), time.Since(begin), tt.want)
+				}
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if s.bus.count() != 1 {
+					t.Errorf("%d wills", s.bus.count())
+				}
+				s.stop()
+			})
+		})
+	}
+}
+
+// A return in time cancels the will; a clean start ends the session, and so the will is due.
+func TestWillAndReturn(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		clean bool
+		want  int
+	}{{"resumed", false, 0}, {"clean start", true, 1}} {
+		for _, over := range []bool{false, true} {
+			t.Run(fmt.Sprint(tt.name, " takeover ", over), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := startPipes(t, func(o *mqttgw.Options) { o.Sessions = &memoryLog{} })
+					c := s.connect(packet.V5, "c", delayed(10, 60))
+					if over {
+						go c.drain() // a pipe holds nothing: the goodbye has to be read
+					} else {
+						c.Close()
+						time.Sleep(5 * time.Second)
+					}
+					again := s.connect(packet.V5, "c", keep, func(p *packet.Connect) { p.CleanStart = tt.clean })
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					if got := s.bus.count(); got != tt.want {
+						t.Errorf("%d wills, want %d", got, tt.want)
+					}
+					again.Close()
+					s.stop()
+				})
+			})
+		}
+	}
+}
+
+// Session expiry 0: the session ends with the connection, and a takeover publishes the will whatever its delay.
+func TestTakeoverOfAnEndingSession(t *testing.T) {
+	w := newWorld(t)
+	c := w.now.connect(packet.V5, "c", delayed(30, 0))
+	c.subscribe(1, "old")
+	n := w.now.resume(packet.V5, "c", false)
+	if w.bus.count() != 1 {
+		t.Errorf("%d wills after the takeover, want 1", w.bus.count())
+	}
+	c.closed(packet.SessionTakenOver)
+	w.now.connect(packet.V5, "p").publish("old", "x")
+	n.nothing()
+}
+
+// A kill takes no will: it is published by the process that comes after, at once or when its delay is over.
+func TestWillsSurviveAKill(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		with func(*packet.Connect)
+		v    packet.Version
+		want int
+	}{
+		{"3.1.1", func(p *packet.Connect) { p.Will = &packet.Will{Topic: []byte("gone")} }, packet.V311, 1},
+		{"at the end of the connection", delayed(0, 0), packet.V5, 1},
+		{"at the end of the session", delayed(30, 0), packet.V5, 1},
+		{"kept session", delayed(0, 60), packet.V5, 1},
+		{"later", delayed(30, 60), packet.V5, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.now.connect(tt.v, "c", tt.with)
+			w.now.connect(tt.v, "left", tt.with).leave()
+			w.settled()
+			before := w.bus.count()
+			w.kill()
+			w.now.connect(packet.V5, "other") // so it has started
+			if got := w.bus.count() - before; got != tt.want {
+				t.Errorf("%d wills, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+// A stop publishes wills that are due then, and keeps those with a delay.
+func TestWillsAtAStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, bus := &memoryLog{}, newMemoryBus()
+		on := func(o *mqttgw.Options) { o.Sessions, o.Publisher, o.Tail = log, bus, bus }
+		s := startPipes(t, on)
+		now, later := s.connect(packet.V5, "now", delayed(0, 60)), s.connect(packet.V5, "later", delayed(10, 60))
+		go now.drain()
+		go later.drain()
+		s.stop()
+		if bus.count() != 1 {
+			t.Fatalf("%d wills at the stop, want 1", bus.count())
+		}
+		s = startPipes(t, on)
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		if bus.count() != 1 {
+			t.Fatalf("%d wills before the delay is over, want 1", bus.count())
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if bus.count() != 2 {
+			t.Errorf("%d wills after the delay, want 2", bus.count())
+		}
+		s.stop()
+	})
+}

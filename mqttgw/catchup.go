@@ -224,7 +224,7 @@ func (s *session) hitOf(m *message) hit {
 }
 
 // readOn sends what the session has missed: the message of its first waiting position, or what matches of the next batch
-// from behind on. If many are far behind it leaves that to the shared scan.
+// from behind on. What is not in memory any more it leaves to the shared scan.
 func (c *conn) readOn() error {
 	s := c.session
 	s.mu.Lock()
@@ -235,11 +235,8 @@ func (c *conn) readOn() error {
 	}
 	s.mu.Unlock()
 	if from < c.g.opts.Tail.Hot() && !waiting {
-		if c.g.scan.ride(s) {
-			return nil
-		}
-	} else {
-		c.g.scan.near(s)
+		c.g.scan.ride(s)
+		return nil
 	}
 	r, err := c.g.readLog(from, most, nil)
 	if err != nil {

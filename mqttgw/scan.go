@@ -6,31 +6,34 @@ import (
 	"context"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 )
 
 const (
-	ownReaders  = 8                     // sessions far behind that read for themselves; with more, all ride the scan
 	batchRead   = 256                   // entries between two looks at the riders
-	riderGrace  = 20 * time.Millisecond // for riders without room, after each batch
+	riderGrace  = 20 * time.Millisecond // for riders without room to get on again
+	batchGrace  = 50 * time.Millisecond // in all for a batch
 	scanRetries = time.Second           // after the log could not be read
 )
 
 // scan reads the bus once for all sessions that are far behind: 10,000 devices that return must not cost 10,000
 // readings. A pass begins at the lowest position of a rider and goes on to the tail; each event is matched once and
-// offered to the riders that are not past it. A rider without room gets off, and on again when it has room: in this pass
-// if that is not past it, else in the next.
+// offered to the riders that are aboard. A rider without room gets off, and on again when it has room: if the pass is
+// still in the batch where it got off, the batch is offered again from there; else it waits for the next pass.
 type scan struct {
 	g    *Gateway
 	wake chan struct{}
 
 	mu      sync.Mutex
-	far     int                   // guarded by mu; sessions that read far behind, riders included
 	riders  map[*session]struct{} // guarded by mu
+	joined  []*session            // guarded by mu; riders that are not aboard yet
 	gotOff  int                   // guarded by mu; riders that got off for lack of room and are not on again
 	settled chan struct{}         // gotOff has become 0
+
+	aboard atomic.Int64 // riders that the present pass is not past
 
 	// The scan goroutine's own.
 	t    tailer
@@ -41,31 +44,48 @@ func newScan(g *Gateway) *scan {
 	return &scan{g: g, wake: make(chan struct{}, 1), settled: make(chan struct{}, 1), riders: map[*session]struct{}{}, t: tailer{g: g}}
 }
 
-// ride counts a session that is far behind, and puts it on the scan if there are many of those. It returns false if the
-// session is to read for itself.
-func (sc *scan) ride(s *session) bool {
+// ride puts a session on the scan, if its client is there.
+func (sc *scan) ride(s *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.conn == nil || s.riding || s.pos.behind == 0 {
+		return
+	}
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	if s.conn == nil {
-		return true
-	}
-	if !s.far {
-		s.far = true
-		sc.far++
-	}
-	if sc.far <= ownReaders {
-		return false
-	}
 	s.riding = true
 	sc.riders[s] = struct{}{}
+	sc.joined = append(sc.joined, s)
 	sc.back()
 	select {
 	case sc.wake <- struct{}{}:
 	default:
 	}
-	return true
+}
+
+// off takes a session off the scan, if it rides. The session's mu is held.
+func (sc *scan) off(s *session) {
+	if !s.riding {
+		return
+	}
+	s.riding = false
+	sc.setAboard(s, false)
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	delete(sc.riders, s)
+}
+
+// setAboard says whether the present pass serves a session. The session's mu is held.
+func (sc *scan) setAboard(s *session, aboard bool) {
+	if s.aboard == aboard {
+		return
+	}
+	s.aboard = aboard
+	if aboard {
+		sc.aboard.Add(1)
+	} else {
+		sc.aboard.Add(-1)
+	}
 }
 
 // back says that a rider that got off is there again, or will not come. mu is held.
@@ -81,28 +101,6 @@ func (sc *scan) back() {
 		}
 	}
 }
-
-// near says that a session is not far behind any more.
-func (sc *scan) near(s *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sc.uncount(s)
-}
-
-// uncount takes a session out of the count. The session's mu is held.
-func (sc *scan) uncount(s *session) {
-	if !s.far {
-		return
-	}
-	s.far, s.riding = false, false
-	sc.mu.Lock()
-	defer sc.mu.Unlock()
-	sc.far--
-	delete(sc.riders, s)
-}
-
-// leave is near for a session that loses its connection.
-func (sc *scan) leave(s *session) { sc.near(s) }
 
 // run is the scan's goroutine.
 func (sc *scan) run(ctx context.Context) {
@@ -130,16 +128,41 @@ func (sc *scan) run(ctx context.Context) {
 	}
 }
 
-// start returns where the next pass begins: the lowest position of a rider; 0 = there are none.
+// start has all riders aboard and returns where the next pass begins: the lowest position of a rider; 0 = there are none.
 func (sc *scan) start() (from uint64) {
+	sc.mu.Lock()
+	sc.joined = nil
+	sc.mu.Unlock()
 	for _, s := range sc.all() {
 		s.mu.Lock()
-		if s.riding && (from == 0 || s.pos.behind < from) {
-			from = s.pos.behind
+		if s.riding {
+			sc.setAboard(s, true)
+			if from == 0 || s.pos.behind < from {
+				from = s.pos.behind
+			}
 		}
 		s.mu.Unlock()
 	}
 	return from
+}
+
+// board has those riders aboard that have come since and that a batch is not past. It reports whether there are any. The
+// others wait for the next pass.
+func (sc *scan) board(from uint64) (any bool) {
+	sc.mu.Lock()
+	joined := sc.joined
+	sc.joined = nil
+	sc.gotOff = 0
+	sc.mu.Unlock()
+	for _, s := range joined {
+		s.mu.Lock()
+		if s.riding && !s.aboard && s.pos.behind >= from {
+			sc.setAboard(s, true)
+			any = true
+		}
+		s.mu.Unlock()
+	}
+	return any
 }
 
 func (sc *scan) all() []*session {
@@ -156,12 +179,9 @@ func (sc *scan) all() []*session {
 func (sc *scan) pass(ctx context.Context, from uint64) error {
 	var entries []eventlog.Entry
 	for ctx.Err() == nil {
-		sc.mu.Lock()
-		none := len(sc.riders) == 0
-		sc.gotOff = 0
-		sc.mu.Unlock()
-		if none {
-			return nil
+		sc.board(from)
+		if sc.aboard.Load() == 0 {
+			return nil // whoever gets on again is served by a pass that begins there
 		}
 		r, err := sc.g.readLog(from, batchRead, entries[:0])
 		if err != nil {
@@ -171,17 +191,22 @@ func (sc *scan) pass(ctx context.Context, from uint64) error {
 		if r.gone > 0 {
 			sc.skip(from, r.gone)
 		}
-		for _, e := range entries {
-			sc.offer(e)
+		for begin := time.Now(); ; {
+			for _, e := range entries {
+				sc.offer(e)
+			}
+			sc.t.startWriters()
+			sc.wait(ctx)
+			if time.Since(begin) > batchGrace || !sc.board(from) {
+				break
+			}
 		}
-		sc.t.startWriters()
 		clear(entries)
 		if r.next <= from || sc.g.tailPos.Load() < r.next {
 			sc.end(max(from, r.next))
 			return nil
 		}
 		from = r.next
-		sc.wait(ctx)
 	}
 	return nil
 }
@@ -190,7 +215,7 @@ func (sc *scan) pass(ctx context.Context, from uint64) error {
 func (sc *scan) skip(from, n uint64) {
 	for _, s := range sc.all() {
 		s.mu.Lock()
-		lost := s.riding && s.pos.behind < from+n
+		lost := s.aboard && s.pos.behind < from+n
 		at := s.pos.behind
 		if lost {
 			s.pos.behind = from + n
@@ -237,15 +262,15 @@ func (sc *scan) give(s *session, m *message) (start *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.conn
-	if !s.riding || c == nil || m.seq < s.pos.behind {
+	if !s.aboard || c == nil || m.seq < s.pos.behind {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.hasRoom() || s.resends > 0 || c.ended || c.out.broken {
-		s.pos.behind, s.riding = m.seq, false
+		s.pos.behind = m.seq
+		sc.off(s)
 		sc.mu.Lock()
-		delete(sc.riders, s)
 		sc.gotOff++
 		sc.mu.Unlock()
 		return nil
@@ -263,28 +288,29 @@ func (sc *scan) give(s *session, m *message) (start *conn) {
 func (sc *scan) end(next uint64) {
 	for _, s := range sc.all() {
 		s.mu.Lock()
-		if s.riding {
+		if s.aboard {
 			if s.pos.behind <= next {
 				s.arrive(s.pos.behind, next)
 			}
 			if !s.pos.lagging() {
-				sc.uncount(s)
+				sc.off(s)
 			}
 		}
 		s.mu.Unlock()
 	}
 }
 
-// wait gives the riders that got off for lack of room a moment to get on again before the scan is past them.
+// wait gives the riders that got off for lack of room a moment to get on again before the scan is past them, unless others
+// wait for the next pass.
 func (sc *scan) wait(ctx context.Context) {
 	select {
 	case <-sc.settled: // of an earlier batch
 	default:
 	}
 	sc.mu.Lock()
-	off := sc.gotOff
+	off, others := sc.gotOff, int64(len(sc.riders)-len(sc.joined)) > sc.aboard.Load()
 	sc.mu.Unlock()
-	if off == 0 {
+	if off == 0 || others {
 		return
 	}
 	timer := time.NewTimer(riderGrace)

@@ -47,7 +47,7 @@ type session struct {
 	topics    map[uint16]string // of retained messages in flight
 	pos       position
 	riding    bool   // the shared scan reads for it
-	far       bool   // counted among those that read far behind
+	aboard    bool   // the present pass of the scan is not past it
 	doubtful  uint64 // messages up to this sequence may have been sent before a crash
 
 	received map[uint16]*receipt // QoS 2 ids between PUBLISH and PUBREL
@@ -131,7 +131,7 @@ func (s *session) next() time.Time {
 // park is called when the session has lost its connection, or was found without one: it says when what is due. It
 // returns the will, if that is due at once. mu is held.
 func (s *session) park(now time.Time) (w *will) {
-	s.conn, s.online, s.riding = nil, false, false
+	s.conn, s.online = nil, false
 	s.deadline, s.due = time.Time{}, time.Time{}
 	if s.expiry != never {
 		s.deadline = now.Add(time.Duration(s.expiry) * time.Second)
@@ -153,8 +153,8 @@ func (c *conn) leave(clean bool) {
 	if s == nil {
 		return
 	}
-	c.g.scan.leave(s)
 	s.mu.Lock()
+	c.g.scan.off(s)
 	if clean {
 		s.will = nil
 	}

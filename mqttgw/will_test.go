@@ -4,6 +4,7 @@ package mqttgw_test
 
 import (
 	"fmt"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,7 +82,7 @@ func TestWillAndReturn(t *testing.T) {
 					s := startPipes(t, func(o *mqttgw.Options) { o.Sessions = &memoryLog{} })
 					c := s.connect(packet.V5, "c", delayed(10, 60))
 					if over {
-						go c.drain() // a pipe holds nothing: the goodbye has to be read
+						go io.Copy(io.Discard, c) // a pipe holds nothing: the goodbye has to be read
 					} else {
 						c.Close()
 						time.Sleep(5 * time.Second)
@@ -150,8 +151,8 @@ func TestWillsAtAStop(t *testing.T) {
 		on := func(o *mqttgw.Options) { o.Sessions, o.Publisher, o.Tail = log, bus, bus }
 		s := startPipes(t, on)
 		now, later := s.connect(packet.V5, "now", delayed(0, 60)), s.connect(packet.V5, "later", delayed(10, 60))
-		go now.drain()
-		go later.drain()
+		go io.Copy(io.Discard, now)
+		go io.Copy(io.Discard, later)
 		s.stop()
 		if bus.count() != 1 {
 			t.Fatalf("%d wills at the stop, want 1", bus.count())

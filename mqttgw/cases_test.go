@@ -10,6 +10,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
 
@@ -25,11 +28,19 @@ var covered = map[string]func(*testing.T){
 	"filter-malformed":         TestSuback,
 	"topic-dollar":             TestDollarTopics,
 	"qos2-duplicate":           TestQoS2IsStoredOnce,
-	"takeover-will":            TestTakeover,
-	"takeover-session-end":     TestTakeover,
-	"session-expired":          TestNoSessionIsKept,
-	"session-expiry-change":    TestWills,
-	"will-delay":               TestWills,
+	"packet-id-spaces":         TestInFlightComesAgain,
+	"resend-on-reconnect":      TestInFlightComesAgain,
+	"session-offline-order":    TestSessionResumes,
+	"takeover-will":            TestWillAndReturn,
+	"takeover-session-end":     TestTakeoverOfAnEndingSession,
+	"session-expired":          TestSessionExpires,
+	"session-expiry-change":    TestSessionExpiryInDisconnect,
+	"will-delay":               TestWillDelay,
+	"retained-many":            TestManyRetained,
+	"retained-qos":             TestManyRetained,
+	"retained-clear":           TestRetainedMessages,
+	"shared-offline-member":    TestSharedWithAnAwayMember,
+	"shared-retained":          TestRetainHandling,
 	"will-properties":          TestWillKeepsItsProperties,
 	"receive-maximum":          TestReceiveMaximumOfTheClient,
 	"receive-maximum-exceeded": TestReceiveMaximumExceeded,
@@ -43,12 +54,8 @@ var covered = map[string]func(*testing.T){
 	"queue-limit-zero":         TestGoneMessagesAreCounted,
 }
 
-// notOffered are cases of what the gateway refuses, or does not have, today: persistent sessions, retained messages,
-// shared subscriptions, access rules, client certificates, connection rates.
-var notOffered = []string{
-	"packet-id-spaces", "resend-on-reconnect", "session-offline-order", "will-access", "retained-many", "retained-qos", "retained-clear",
-	"access-template", "access-wide-filter", "access-two-users", "tls-identity", "shared-offline-member", "shared-retained", "reconnect-storm",
-}
+// notOffered are cases of what the gateway does not have today: access rules, client certificates, connection rates.
+var notOffered = []string{"will-access", "access-template", "access-wide-filter", "access-two-users", "tls-identity", "reconnect-storm"}
 
 func TestEveryCaseHasATest(t *testing.T) {
 	f, err := os.Open("testdata/mqtt.jsonl")
@@ -123,6 +130,7 @@ func TestDollarTopics(t *testing.T) {
 	c.nothing()
 }
 
+// Without a place to keep them, sessions end with their connection, and the client is told.
 func TestNoSessionIsKept(t *testing.T) {
 	versions(t, func(t *testing.T, v packet.Version) {
 		s := start(t)
@@ -146,7 +154,8 @@ func TestNoSessionIsKept(t *testing.T) {
 
 // Every packet cut short, and every packet with a bit flipped, ends or answers its own connection at most; others live.
 func TestDamagedPackets(t *testing.T) {
-	s := startPipes(t)
+	reg := prometheus.NewPedanticRegistry()
+	s := startPipes(t, func(o *mqttgw.Options) { o.Sessions, o.Registerer = &memoryLog{}, reg })
 	other := s.connect(packet.V5, "other")
 	for _, v := range []packet.Version{packet.V311, packet.V5} {
 		connect := (&packet.Connect{Version: v, CleanStart: true, ClientID: []byte("d"), HasUser: true, Username: []byte("u"),
@@ -168,7 +177,10 @@ func TestDamagedPackets(t *testing.T) {
 		for _, damaged := range damage(connect) {
 			s.throw(t, damaged)
 		}
-		hello := (&packet.Connect{Version: v, CleanStart: true}).Append(nil, v)
+		hello := (&packet.Connect{Version: v, ClientID: []byte("kept")}).Append(nil, v)
+		if v == packet.V5 {
+			hello = (&packet.Connect{Version: v, ClientID: []byte("kept"), Properties: packet.Properties(nil).AppendInt(packet.SessionExpiry, 60)}).Append(nil, v)
+		}
 		for _, p := range alive {
 			for _, damaged := range damage(p) {
 				s.throw(t, append(slices.Clone(hello), damaged...))
@@ -176,6 +188,9 @@ func TestDamagedPackets(t *testing.T) {
 		}
 	}
 	other.nothing()
+	if got := metric(t, reg, "rialto_mqtt_panics_total"); got != 0 {
+		t.Errorf("%v connections ended by a programming error", got)
+	}
 }
 
 // damage returns p cut at every length, with a remaining length that fits, and with every bit flipped.

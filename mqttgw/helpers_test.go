@@ -36,6 +36,7 @@ type memoryBus struct {
 	fail    error // of the next commits
 	most    int   // commits that were held at once
 	trimmed uint64
+	cold    bool // nothing is in memory, so to speak
 	changed chan struct{}
 	commits func() bool // asked before a commit, under mu; false holds it
 }
@@ -143,7 +144,12 @@ func (b *memoryBus) Committed() uint64 {
 	return uint64(len(b.entries))
 }
 
-func (b *memoryBus) Hot() uint64 { return b.First() }
+func (b *memoryBus) Hot() uint64 {
+	if b.cold {
+		return b.Committed() + 1
+	}
+	return b.First()
+}
 
 func (b *memoryBus) Wait(ctx context.Context, after uint64) error {
 	for {

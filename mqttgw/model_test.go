@@ -469,6 +469,7 @@ func runModel(t *testing.T, seed uint64, steps int) {
 			d.close()
 		}
 	}()
+	m.w.bus.cold = seed%2 == 1 // what is behind rides the shared scan; from the first kill on
 	m.w.arm(1 + rnd.IntN(40))
 	for range steps {
 		m.step(pub)

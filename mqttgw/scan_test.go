@@ -15,14 +15,12 @@ import (
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
 
-// coldBus is a memoryBus of which nothing is in memory, so to speak. It counts what is read.
+// coldBus is a memoryBus that counts what is read.
 type coldBus struct {
 	*memoryBus
 	reads atomic.Int64                  // entries
 	gate  atomic.Pointer[chan struct{}] // reads wait for it
 }
-
-func (b *coldBus) Hot() uint64 { return b.Committed() + 1 }
 
 func (b *coldBus) Read(ctx context.Context, from uint64, most int, dst []eventlog.Entry) ([]eventlog.Entry, uint64, error) {
 	if gate := b.gate.Load(); gate != nil {
@@ -39,6 +37,7 @@ func (b *coldBus) Read(ctx context.Context, from uint64, most int, dst []eventlo
 func TestManyReturn(t *testing.T) {
 	const devices, each = 200, 10
 	bus := &coldBus{memoryBus: newMemoryBus()}
+	bus.cold = true
 	log := &memoryLog{}
 	s := start(t, func(o *mqttgw.Options) {
 		o.Publisher, o.Tail, o.Sessions, o.Limits.MaxInFlight, o.Limits.MaxWaiting = bus, bus, log, 30, 1
@@ -117,6 +116,7 @@ func TestManyReturn(t *testing.T) {
 // Riders that come and go, with subscriptions that many share, get everything once and in order.
 func TestRidersComeAndGo(t *testing.T) {
 	bus := &coldBus{memoryBus: newMemoryBus()}
+	bus.cold = true
 	s := start(t, func(o *mqttgw.Options) {
 		o.Publisher, o.Tail, o.Sessions, o.Limits.MaxInFlight, o.Limits.MaxWaiting = bus, bus, &memoryLog{}, 5, 1
 	})

@@ -95,7 +95,7 @@ func (b *memoryBus) clone() *memoryBus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := newMemoryBus()
-	n.entries, n.trimmed = slices.Clone(b.entries), b.trimmed
+	n.entries, n.trimmed, n.cold = slices.Clone(b.entries), b.trimmed, b.cold
 	return n
 }
 

@@ -318,23 +318,22 @@ func (c *conn) writeDown(s *session, p *packet.Connect, expiry uint32) error {
 	s.online, s.version, s.expiry, s.will, s.deadline, s.due = true, c.version, expiry, c.will, time.Time{}, time.Time{}
 	s.maxFlying = min(c.g.limits.MaxInFlight, int(p.Properties.Int(packet.ReceiveMaximum, 65535)))
 	s.recorded = s.recorded || c.g.recorder != nil && (expiry > 0 || c.will != nil)
-	recorded, fence := s.recorded, s.fence
+	recorded, fence, claimed := s.recorded, s.fence, s.claimed
 	s.mu.Unlock()
-	if expiry > 0 {
-		if c.g.opts.Owners != nil && fence == 0 {
-			var err error
-			if fence, err = c.g.opts.Owners.Claim(c.g.life, c.key.principal, c.key.clientID); err != nil {
-				return err
-			}
-		}
-		c.g.keep(s)
-	}
 	if !recorded {
 		return nil
 	}
+	if expiry > 0 && c.g.opts.Owners != nil && !claimed {
+		var err error
+		if fence, err = c.g.opts.Owners.Claim(c.g.life, c.key.principal, c.key.clientID); err != nil {
+			return err
+		}
+		claimed = true
+	}
+	c.g.enrol(s, expiry > 0)
 	done := make(chan struct{})
 	s.mu.Lock()
-	s.fence = fence
+	s.fence, s.claimed = fence, claimed
 	s.record(s.whole(), func() { close(done) })
 	s.mu.Unlock()
 	return c.g.recorder.await(c.g.life, done)

@@ -112,6 +112,7 @@ type Gateway struct {
 	mu        sync.Mutex
 	holders   map[sessionKey]*conn    // guarded by mu; who holds a client id now
 	sessions  map[sessionKey]*session // guarded by mu; those that outlive their connection
+	mortal    map[*session]struct{}   // guarded by mu; those that are recorded for their will only
 	open      map[*conn]struct{}      // guarded by mu; every connection that is being served
 	stopping  bool                    // guarded by mu
 	tailMoved chan struct{}           // guarded by mu; closed when routed moves; nil when nobody waits
@@ -143,7 +144,7 @@ func New(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		opts: o, limits: o.Limits.withDefaults(), log: o.Logger.With("component", "mqtt"), metrics: m, now: o.Now,
-		base: "mqtt://" + url.PathEscape(o.Name) + "/", holders: map[sessionKey]*conn{}, sessions: map[sessionKey]*session{}, open: map[*conn]struct{}{},
+		base: "mqtt://" + url.PathEscape(o.Name) + "/", holders: map[sessionKey]*conn{}, sessions: map[sessionKey]*session{}, mortal: map[*session]struct{}{}, open: map[*conn]struct{}{},
 		hashing: make(chan struct{}, hashersAtOnce()),
 	}
 	g.failures = newFailures(g.limits)
@@ -224,6 +225,7 @@ func (g *Gateway) start(ctx context.Context) error {
 	if g.opts.Retained != nil {
 		from = min(from, g.opts.Retained.position.Load())
 	}
+	from = max(from, g.opts.Tail.First()-1) // what retention has taken is nobody's any more, or said at the return of its session
 	g.recovered = end
 	g.tailPos.Store(from)
 	g.routed.Store(from)

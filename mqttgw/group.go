@@ -227,6 +227,9 @@ func (gr *group) feed() error {
 
 		r, err := gr.g.readLog(from, most, entries[:0])
 		entries = r.entries
+		if err == nil && r.gone > 0 {
+			gr.g.lost(sessionKey{}, gr.filter, from, r.gone)
+		}
 		gr.mu.Lock()
 		gr.feeding = false
 		more := false
@@ -247,9 +250,6 @@ func (gr *group) feed() error {
 
 // fed hands out what was read. more reports whether members had room for all of it. mu is held.
 func (gr *group) fed(from uint64, one bool, r reading) (start []*conn, more bool) {
-	if r.gone > 0 {
-		gr.g.lost(sessionKey{}, gr.filter, from, r.gone)
-	}
 	for _, e := range r.entries {
 		m := gr.g.messageOf(e)
 		if one && e.Seq != from || m == nil || m.origin.QoS == 0 || !one && !matches(gr.inner, m.origin.Topic) {

@@ -166,9 +166,7 @@ func (g *Gateway) restore(l *loaded) {
 			s.pos.restore(st.streams[0], l.checkpoint)
 		}
 		g.restoreLists(s, st)
-		if s.expiry > 0 {
-			g.keep(s)
-		}
+		g.enrol(s, s.expiry > 0)
 		s.mu.Lock()
 		var w *will
 		if s.online { // its connection ended with the process

@@ -368,13 +368,18 @@ func (r *recorder) compact(ctx context.Context) error {
 	return nil
 }
 
-// allSessions returns the sessions that are kept, in no order.
+// allSessions returns the sessions that are recorded, in no order.
 func (g *Gateway) allSessions() []*session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	all := make([]*session, 0, len(g.sessions))
+	all := make([]*session, 0, len(g.sessions)+len(g.mortal))
 	for _, s := range g.sessions {
 		all = append(all, s)
+	}
+	for s := range g.mortal {
+		if g.sessions[s.key] != s {
+			all = append(all, s)
+		}
 	}
 	return all
 }

@@ -27,10 +27,14 @@ func (g *Gateway) sessionOf(k sessionKey) *session {
 	return g.sessions[k]
 }
 
-// keep makes a session one that outlives its connection.
-func (g *Gateway) keep(s *session) {
+// enrol takes a session that is recorded into the books: one that outlives its connection under its key.
+func (g *Gateway) enrol(s *session, kept bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if !kept {
+		g.mortal[s] = struct{}{}
+		return
+	}
 	g.sessions[s.key] = s
 	g.metrics.sessions.Set(float64(len(g.sessions)))
 }

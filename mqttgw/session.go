@@ -29,6 +29,7 @@ type session struct {
 	online   bool // a connection has it, or is about to
 	recorded bool // has a record in SESSIONS
 	dirty    bool // is in the recorder's list of changed sessions
+	claimed  bool // by this process
 	fence    uint64
 	version  packet.Version
 	expiry   uint32    // seconds after the connection; 0 = with it
@@ -227,6 +228,7 @@ func (g *Gateway) bury(s *session, r remains) {
 		delete(g.sessions, s.key)
 		g.metrics.sessions.Set(float64(len(g.sessions)))
 	}
+	delete(g.mortal, s)
 	g.mu.Unlock()
 	g.unhang(r.subs)
 	end := func() {
@@ -241,7 +243,7 @@ func (g *Gateway) bury(s *session, r remains) {
 	} else {
 		end()
 	}
-	if r.fence != 0 {
+	if r.fence != 0 && g.opts.Owners != nil {
 		g.clock.giveUp(s.key, r.fence)
 	}
 }

@@ -368,6 +368,9 @@ func TestClaims(t *testing.T) {
 	}
 	w.kill()
 	w.now.resume(packet.V311, "c", true)
+	if w.own.revision != 2 {
+		t.Errorf("%d claims after a kill, want 2", w.own.revision)
+	}
 	w.now.connect(packet.V311, "c") // clean
 	deadline := time.Now().Add(patience)
 	for {
@@ -415,6 +418,7 @@ func TestSessionsAreCompacted(t *testing.T) {
 	c := w.now.resume(packet.V5, "c", false)
 	c.subscribe(1, "t", "$share/g/s")
 	long := w.now.resume(packet.V5, "long", false)
+	w.now.connect(packet.V311, "mortal", func(p *packet.Connect) { p.Will = &packet.Will{Topic: []byte("gone")} })
 	filters := &packet.Subscribe{PacketID: 1}
 	for k := range 60 {
 		filters.Filters = append(filters.Filters, packet.Subscription{Filter: []byte(strings.Repeat("x", 1000) + fmt.Sprint(k))})
@@ -434,9 +438,13 @@ func TestSessionsAreCompacted(t *testing.T) {
 		long.send(filters)
 		recv[*packet.Suback](long)
 	}
+	before := w.bus.count()
 	w.kill()
 	c = w.now.resume(packet.V5, "c", true)
 	w.now.resume(packet.V5, "long", true)
+	if got := w.bus.count() - before; got != 1 {
+		t.Errorf("%d wills after the kill, want 1", got)
+	}
 	p := w.now.connect(packet.V5, "p")
 	p.publish("t", "x")
 	p.publish("s", "y")

@@ -4,7 +4,6 @@ package mqttgw_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -200,8 +199,6 @@ func (w *world) step() bool {
 	w.left--
 	return true
 }
-
-var errKilled = errors.New("killed")
 
 // kill ends the process: what was not committed by now never will be. Then another one begins.
 func (w *world) kill() {

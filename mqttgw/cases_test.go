@@ -119,7 +119,7 @@ func TestDollarTopics(t *testing.T) {
 	s := start(t)
 	c := s.connect(packet.V5, "c")
 	c.subscribe(1, "#", "+/x", "$SYS/#", "$SYS/x")
-	for _, topic := range []string{"$foo/x", "$SYS/x"} {
+	for _, topic := range []string{"$SYS", "$SYS/x"} {
 		p := s.connect(packet.V5, "p")
 		p.send(publish(topic, "x", 1, 1))
 		p.ack(packet.TypePuback, 1, packet.NotAuthorized)
@@ -127,7 +127,15 @@ func TestDollarTopics(t *testing.T) {
 		old.send(publish(topic, "x", 1, 1))
 		old.closed(0) // an acknowledgement would say that it is stored
 	}
+	versions(t, func(t *testing.T, v packet.Version) {
+		s.connect(v, "p").publish("$foo/x", "x") // a topic like any other, but for the wildcards
+	})
 	c.nothing()
+	c.subscribe(1, "$foo/+")
+	s.connect(packet.V5, "p").publish("$foo/x", "mine")
+	if m := c.message(); string(m.Payload) != "mine" {
+		t.Errorf("got %q", m.Payload)
+	}
 }
 
 // Without a place to keep them, sessions end with their connection, and the client is told.

@@ -116,8 +116,8 @@ func conversionError(err error) error {
 
 func (g *Gateway) checkTopic(topic string) error {
 	switch {
-	case strings.HasPrefix(topic, "$"):
-		return &packet.Error{Code: packet.NotAuthorized, Detail: "topics that begin with $ are the server's"}
+	case topic == "$SYS" || strings.HasPrefix(topic, "$SYS/"):
+		return &packet.Error{Code: packet.NotAuthorized, Detail: "topics below $SYS are the server's"}
 	case len(topic) > g.limits.MaxTopic || strings.Count(topic, "/") >= g.limits.MaxLevels:
 		return &packet.Error{Code: packet.TopicNameInvalid, Detail: "topic is longer, or has more levels, than allowed"}
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
@@ -37,8 +38,13 @@ type conn struct {
 	tellWhy     bool          // the client wants reason strings
 	expiring    bool          // the client asked for a session that outlives the connection
 	will        *incoming     // nil = none
+	enhanced    bool          // the client has connected with enhanced authentication
+	expiry      *time.Timer   // ends the connection when its identity does; nil = never; the reader's
 
 	aliases map[uint16]string // inbound topic aliases; the reader's
+
+	rights atomic.Pointer[rights] // nil = everything is allowed
+	quota  atomic.Pointer[quota]  // of publishes; nil = none; what it points to is the reader's
 
 	mu       sync.Mutex
 	room     sync.Cond      // of mu: admission of the next packet, and the writer's end, wait here
@@ -47,6 +53,8 @@ type conn struct {
 	uplink   uplink         // guarded by mu; see publish.go
 	session  session        // guarded by mu; see session.go
 	whyText  string         // guarded by mu; for the client
+	who      *identity      // guarded by mu; what it was judged by last
+	standing standing       // guarded by mu; what the directory said then
 	why      *packet.Reason // guarded by mu; set once: this side ends the connection, and says so to an MQTT 5 client
 	gone     chan struct{}  // guarded by mu; made by who waits for detached
 	detached bool           // guarded by mu; out of the router, will handed over
@@ -190,6 +198,8 @@ func (c *conn) handle(first byte, body []byte) (clean bool, err error) {
 		}
 		c.send(&packet.Ping{Kind: packet.TypePingresp})
 		return false, nil
+	case packet.TypeAuth:
+		return false, c.takeAuth(first, body)
 	case packet.TypeDisconnect:
 		return c.takeDisconnect(first, body)
 	}
@@ -272,6 +282,9 @@ const (
 
 // finish ends the session, says goodbye, and waits for the writer. clean tells whether the will is dropped.
 func (c *conn) finish(clean bool) {
+	if c.expiry != nil {
+		c.expiry.Stop()
+	}
 	c.detach(clean)
 	if c.shuttingDown() {
 		c.awaitAcks()

@@ -52,6 +52,9 @@ type Options struct {
 	TLS       *tls.Config // nil = plain TCP
 	Limits    Limits      // zero fields = defaults
 
+	// CertificateNames are the places of a client's certificate in which its identity is looked for; nil = uri, dns, cn.
+	CertificateNames []CertificateName
+
 	EventLimits event.Limits // for CloudEvents that devices publish; zero = defaults of package event
 
 	Logger     *slog.Logger          // nil = slog.Default
@@ -133,6 +136,10 @@ func New(o Options) (*Gateway, error) {
 	}
 	g.failures = newFailures(g.limits)
 	g.gate.limits = g.limits
+	if g.opts.CertificateNames == nil {
+		g.opts.CertificateNames = CertificateNames()
+	}
+	g.opts.Directory.onEnforce(g.enforce)
 	g.life, g.stop = context.WithCancel(context.Background())
 	return g, nil
 }
@@ -258,6 +265,19 @@ func (g *Gateway) release(c *conn) {
 	defer g.mu.Unlock()
 	if g.sessions[c.key] == c {
 		delete(g.sessions, c.key)
+	}
+}
+
+// enforce puts changes of the directory in force for the connections that hold their client ids.
+func (g *Gateway) enforce() {
+	g.mu.Lock()
+	all := make([]*conn, 0, len(g.sessions))
+	for _, c := range g.sessions {
+		all = append(all, c)
+	}
+	g.mu.Unlock()
+	for _, c := range all {
+		c.reconsider()
 	}
 }
 

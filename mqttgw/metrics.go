@@ -32,7 +32,12 @@ const (
 	authBlocked  = "blocked" // too many failures, not looked at
 	authBusy     = "busy"    // too many password checks at once
 	authMissing  = "missing" // no user name, and anonymous access is off
-	authMethod   = "method"  // enhanced authentication, which is not offered
+	authMethod   = "method"  // enhanced authentication with another method, or beside a certificate
+
+	authToken       = "token"       // no good token, or of nobody known
+	authCertificate = "certificate" // without a name in it
+	authBanned      = "banned"      // blocked by a Device document
+	authRights      = "rights"      // a principal or attribute that its access templates cannot take
 )
 
 // metrics are the rialto_mqtt_* series. They are counted without a Registerer too, which costs less than asking.
@@ -78,7 +83,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	for _, r := range []string{droppedSlow, droppedTooLarge, droppedExpired, droppedGone} {
 		m.dropped[r] = dropped.WithLabelValues(r)
 	}
-	for _, r := range []string{authPassword, authClientID, authBlocked, authBusy, authMissing, authMethod} {
+	for _, r := range []string{authPassword, authClientID, authBlocked, authBusy, authMissing, authMethod, authToken, authCertificate, authBanned, authRights} {
 		m.authFailures[r] = failed.WithLabelValues(r)
 	}
 	for _, r := range []string{refusedTotal, refusedAddress, refusedConnecting, refusedTimeout, refusedMalformed, refusedVersion,

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/rialto-bridge/rialto/internal/event"
@@ -97,6 +98,45 @@ func (c *conn) record(in *incoming) (*event.Record, error) {
 	return &kept.record, nil
 }
 
+// admitPublish asks whether the client may publish this now. Above its quota an MQTT 5 client is told (0x97); 3.1.1 has no
+// way to say it, so its next message is waited with.
+func (c *conn) admitPublish(topic string, retain bool) error {
+	if !c.rights.Load().mayPublish(topic, retain) {
+		return &packet.Error{Code: packet.NotAuthorized, Detail: "the client may not publish to this topic"}
+	}
+	q := c.quota.Load()
+	if q == nil {
+		return nil
+	}
+	wait := q.take(c.g.now())
+	switch {
+	case wait == 0:
+		return nil
+	case c.version == packet.V5:
+		return &packet.Error{Code: packet.QuotaExceeded, Detail: "more messages than the client may publish"}
+	}
+	c.pause(wait)
+	q.take(c.g.now())
+	return nil
+}
+
+// pause keeps the reader from reading for a while, or until the connection ends.
+func (c *conn) pause(d time.Duration) {
+	over := false
+	timer := time.AfterFunc(d, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		over = true
+		c.room.Broadcast()
+	})
+	defer timer.Stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !over && c.why == nil && !c.out.broken {
+		c.wait()
+	}
+}
+
 func conversionError(err error) error {
 	code := packet.PayloadFormatInvalid
 	var bad *event.Error
@@ -146,6 +186,11 @@ func (c *conn) takePublish(first byte, body []byte) error {
 	pub := &publication{c: c, id: p.PacketID, qos: p.QoS, size: len(body) + overhead}
 	if fresh, err := c.expect(pub); err != nil || !fresh {
 		return err
+	}
+	if err := c.admitPublish(topic, p.Retain); err != nil {
+		c.g.metrics.published(p.QoS, resultRefused)
+		pub.settle(err)
+		return nil
 	}
 	rec, err := c.record(&incoming{topic: topic, payload: p.Payload, qos: p.QoS, retain: p.Retain, props: passedOn(p.Properties)})
 	if err != nil {
@@ -403,6 +448,9 @@ func (c *conn) takeWill(p *packet.Connect) error {
 	}
 	w := &incoming{topic: string(p.Will.Topic), payload: bytes.Clone(p.Will.Payload), qos: p.Will.QoS, retain: p.Will.Retain,
 		props: passedOn(p.Will.Properties)}
+	if !c.rights.Load().mayWill(w.topic, w.retain) {
+		return &refusal{packet.NotAuthorized, v3Forbidden, refusedWill}
+	}
 	if _, err := c.record(w); err != nil {
 		return &refusal{refusalCode(err), v3Forbidden, refusedWill}
 	}
@@ -412,6 +460,11 @@ func (c *conn) takeWill(p *packet.Connect) error {
 
 // publishWill hands the will to the log. A will delay is at its end, because the session is (MQTT-3.1.2-8).
 func (c *conn) publishWill() {
+	if !c.rights.Load().mayWill(c.will.topic, c.will.retain) { // not any more
+		c.g.metrics.published(c.will.qos, resultRefused)
+		c.g.log.Warn("will is not allowed any more", "clientId", c.key.clientID)
+		return
+	}
 	rec, err := c.record(c.will)
 	if err == nil {
 		// The gateway may be stopping, and then above all the will is due.

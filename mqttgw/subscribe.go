@@ -65,6 +65,9 @@ func (c *conn) checkFilter(filter string) packet.Reason {
 	if !packet.ValidFilter(filter) || len(filter) > c.g.limits.MaxTopic || strings.Count(filter, "/") >= c.g.limits.MaxLevels {
 		return packet.TopicFilterInvalid
 	}
+	if !c.rights.Load().maySubscribe(filter) {
+		return packet.NotAuthorized
+	}
 	if strings.HasPrefix(filter, "$share/") {
 		return packet.SharedNotSupported
 	}

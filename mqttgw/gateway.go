@@ -4,11 +4,11 @@ package mqttgw
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -47,10 +47,9 @@ type Options struct {
 	Bus       string // where publishes go and what Tail reads; "" = devices
 	Publisher Publisher
 	Tail      Tail
-	Directory *Directory  // the devices that may connect; nil = none
-	Anonymous bool        // a client without user name may connect, as principal ""
-	TLS       *tls.Config // nil = plain TCP
-	Limits    Limits      // zero fields = defaults
+	Directory *Directory // the devices that may connect; nil = none
+	Anonymous bool       // a client without user name may connect, as principal ""
+	Limits    Limits     // zero fields = defaults
 
 	// CertificateNames are the places of a client's certificate in which its identity is looked for; nil = uri, dns, cn.
 	CertificateNames []CertificateName
@@ -147,23 +146,23 @@ func New(o Options) (*Gateway, error) {
 // stopTime bounds how long a stop waits for the commits of messages that have been taken.
 const stopTime = 3 * time.Second
 
-// Serve accepts connections from ln until ctx is done, then tells every client (MQTT 5: DISCONNECT 0x8B), and returns
-// after all connections and goroutines have ended, which takes a few seconds at most. It closes ln and may be called
-// once. The error is nil after a stop through ctx.
-func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
+// Serve accepts connections from all listeners until ctx is done or one of them fails, then tells every client (MQTT 5:
+// DISCONNECT 0x8B), and returns after all connections and goroutines have ended, which takes a few seconds at most. On a
+// *WebSocket it speaks MQTT over WebSocket; a listener of package crypto/tls makes either secure. It closes the listeners
+// and may be called once. The error is nil after a stop through ctx.
+func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	if !g.served.CompareAndSwap(false, true) {
 		return errors.New("mqttgw: Serve is called a second time")
-	}
-	if g.opts.TLS != nil {
-		ln = tls.NewListener(ln, g.opts.TLS)
 	}
 	accepting, done := context.WithCancel(ctx)
 	defer done()
 	var own sync.WaitGroup
 	own.Go(func() {
 		<-accepting.Done()
-		if err := ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-			g.log.Warn("close listener", "err", err)
+		for _, ln := range lns {
+			if err := ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+				g.log.Warn("close listener", "err", err)
+			}
 		}
 	})
 	tailing, endTail := context.WithCancel(context.WithoutCancel(ctx))
@@ -171,7 +170,21 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 	g.tailPos.Store(g.opts.Tail.Committed())
 	own.Go(func() { g.runTail(tailing) })
 
-	err := g.accept(accepting, ln)
+	ended := make(chan error, len(lns))
+	for _, ln := range lns {
+		go func() {
+			defer done() // one that fails ends all
+			if ws, ok := ln.(*WebSocket); ok {
+				ended <- g.serveWebSocket(accepting, ws)
+			} else {
+				ended <- g.accept(accepting, &pacedListener{Listener: ln, g: g, ctx: accepting})
+			}
+		}()
+	}
+	var err error
+	for range lns {
+		err = errors.Join(err, <-ended)
+	}
 	done()
 	g.disconnectAll(packet.ServerShuttingDown)
 	timer := time.AfterFunc(stopTime, g.stop) // whatever still waits for the log gives up then
@@ -214,11 +227,18 @@ func (g *Gateway) accept(ctx context.Context, ln net.Listener) error {
 // admit starts serving a connection, or closes it when there are too many.
 func (g *Gateway) admit(nc net.Conn) {
 	addr := addressOf(nc)
-	if why := g.gate.enter(addr); why != "" {
+	if why := g.gate.enter(addr, g.now()); why != "" {
 		g.metrics.refused(why)
 		g.discard(nc)
 		return
 	}
+	if c := g.adopt(nc, addr); c != nil {
+		go c.serve()
+	}
+}
+
+// adopt makes a conn of a connection that the gate has let in; nil when the gateway stops. The caller runs its serve.
+func (g *Gateway) adopt(nc net.Conn, addr netip.Addr) *conn {
 	c := newConn(g, nc, addr)
 	g.mu.Lock()
 	stopping := g.stopping
@@ -230,9 +250,9 @@ func (g *Gateway) admit(nc net.Conn) {
 	if stopping {
 		g.gate.leave(addr, true)
 		g.discard(nc)
-		return
+		return nil
 	}
-	go c.serve()
+	return c
 }
 
 func (g *Gateway) discard(nc net.Conn) {

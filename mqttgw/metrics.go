@@ -11,6 +11,7 @@ const (
 	refusedTotal      = "connections"            // too many connections in all
 	refusedAddress    = "connections-of-address" // too many of one address
 	refusedConnecting = "connecting-of-address"  // too many of one address before CONNECT
+	refusedRate       = "rate-of-address"        // new ones of one address come too fast
 	refusedTimeout    = "timeout"                // no complete CONNECT in time
 	refusedMalformed  = "malformed"
 	refusedVersion    = "version"
@@ -86,7 +87,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	for _, r := range []string{authPassword, authClientID, authBlocked, authBusy, authMissing, authMethod, authToken, authCertificate, authBanned, authRights} {
 		m.authFailures[r] = failed.WithLabelValues(r)
 	}
-	for _, r := range []string{refusedTotal, refusedAddress, refusedConnecting, refusedTimeout, refusedMalformed, refusedVersion,
+	for _, r := range []string{refusedTotal, refusedAddress, refusedConnecting, refusedRate, refusedTimeout, refusedMalformed, refusedVersion,
 		refusedClientID, refusedAuth, refusedWill} {
 		m.refusals.WithLabelValues(r)
 	}

@@ -49,7 +49,9 @@ func (k tokenKey) pem(t testing.TB) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 }
 
-func (k tokenKey) public() jose.JSONWebKey { return jose.JSONWebKey{Key: k.Public(), KeyID: k.id, Algorithm: "ES256", Use: "sig"} }
+func (k tokenKey) public() jose.JSONWebKey {
+	return jose.JSONWebKey{Key: k.Public(), KeyID: k.id, Algorithm: "ES256", Use: "sig"}
+}
 
 func sign(t testing.TB, alg jose.SignatureAlgorithm, key any, kid string, claims map[string]any) string {
 	t.Helper()

@@ -46,9 +46,9 @@ type webSocketServer struct {
 // serveWebSocket accepts until ctx is done.
 func (g *Gateway) serveWebSocket(ctx context.Context, ws *WebSocket) error {
 	s := &webSocketServer{g: g, ws: ws, entered: map[net.Conn]netip.Addr{}}
-	server := &http.Server{Handler: s, ReadTimeout: g.limits.ConnectTimeout, IdleTimeout: g.limits.ConnectTimeout,
-		MaxHeaderBytes: webSocketHeader, ConnContext: s.enter, ConnState: s.follow,
+	server := &http.Server{Handler: s, ReadTimeout: g.limits.ConnectTimeout, MaxHeaderBytes: webSocketHeader, ConnContext: s.enter, ConnState: s.follow,
 		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
+	server.SetKeepAlivesEnabled(false) // what is no WebSocket gets one answer
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)

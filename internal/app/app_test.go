@@ -31,6 +31,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/app"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/store"
+	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/targets/outbound"
 )
 
@@ -300,6 +301,13 @@ func TestOptionsNameTheSetting(t *testing.T) {
 		{func(o *app.Options) { o.Listen, o.Anonymous = "0.0.0.0:0", true }, "loopback"},
 		{func(o *app.Options) { o.TLSCert = "x" }, "tls-key"},
 		{func(o *app.Options) { o.ClientCA = "x" }, "client-ca"},
+		{func(o *app.Options) { o.MQTT = "http://127.0.0.1:0" }, "wss://"},
+		{func(o *app.Options) { o.MQTT = "127.0.0.1:0,wss://127.0.0.1:0" }, "needs tls-cert"},
+		{func(o *app.Options) { o.TLSCert, o.TLSKey = "x,y", "x" }, "as many"},
+		{func(o *app.Options) { o.MQTTClientCA = "x" }, "mqtt-client-ca"},
+		{func(o *app.Options) { o.MQTTRequireCert = true }, "mqtt-require-cert"},
+		{func(o *app.Options) { o.MQTTCertNames = []mqttgw.CertificateName{"x"} }, "mqtt-cert-name"},
+		{func(o *app.Options) { o.MQTTConnectRate = -1 }, "rate"},
 		{func(o *app.Options) { o.MaxData = 9 << 20 }, "max-data"},
 		{func(o *app.Options) { o.RingBytes = -1 }, "negative"},
 	} {

@@ -38,13 +38,15 @@ type conn struct {
 	tellWhy     bool          // the client wants reason strings
 	expiring    bool          // the client asked for a session that outlives the connection
 	will        *incoming     // nil = none
+	since       time.Time     // CONNECT
 	enhanced    bool          // the client has connected with enhanced authentication
 	expiry      *time.Timer   // ends the connection when its identity does; nil = never; the reader's
 
 	aliases map[uint16]string // inbound topic aliases; the reader's
 
-	rights atomic.Pointer[rights] // nil = everything is allowed
-	quota  atomic.Pointer[quota]  // of publishes; nil = none; what it points to is the reader's
+	lastSeen atomic.Int64           // when the last packet came, in Unix nanoseconds
+	rights   atomic.Pointer[rights] // nil = everything is allowed
+	quota    atomic.Pointer[quota]  // of publishes; nil = none; what it points to is the reader's
 
 	mu       sync.Mutex
 	room     sync.Cond      // of mu: admission of the next packet, and the writer's end, wait here
@@ -116,6 +118,7 @@ func (c *conn) read() (clean bool) {
 // pile up. Deliveries stop at MaxOutbound, so only answers can reach twice that: a client that reads nothing but
 // acknowledges messages is still listened to. ready then sets the time by which the packet has to be there.
 func (c *conn) ready(limit int) error {
+	c.lastSeen.Store(c.g.now().UnixNano())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.why == nil && !c.out.broken && (c.uplink.full(&c.g.limits) || c.out.size > 2*c.g.limits.MaxOutbound) {
@@ -378,6 +381,7 @@ func (c *conn) halfClose() {
 // detach ends the session: no more deliveries, the will is handed over, the client id is free.
 func (c *conn) detach(clean bool) {
 	c.dropSubscriptions()
+	c.announceEnd()
 	if c.established && c.will != nil && !clean {
 		c.publishWill()
 	}

@@ -65,13 +65,15 @@ func (c *conn) connect() bool {
 	}
 	c.reconsider() // a change may have come between the answer of the directory and the claim
 	c.mu.Lock()
-	c.awaitExpiry(c.who)
+	who := c.who
 	c.mu.Unlock()
+	c.awaitExpiry(who)
 	c.established = true
 	c.g.gate.establish(c.addr)
 	c.g.metrics.connections.Inc()
 	c.setDeadline(time.Time{})
 	c.send(answer)
+	c.announceConnected(who)
 	c.g.log.Debug("connected", "clientId", c.key.clientID, "principal", c.key.principal, "address", c.addr.String(), "version", int(c.version))
 	return true
 }
@@ -146,6 +148,7 @@ func (c *conn) accept(p *packet.Connect) (*packet.Connack, error) {
 	if _, c.enhanced = p.Properties.Find(packet.AuthenticationMethod); c.enhanced {
 		ack.Properties = ack.Properties.AppendString(packet.AuthenticationMethod, tokenMethod)
 	}
+	c.since = c.g.now()
 	c.key = sessionKey{principal: who.principal, clientID: id}
 	c.source = event.MQTTSource(c.g.opts.Name, id)
 	if err := c.takeWill(p); err != nil {
@@ -190,7 +193,7 @@ func (c *conn) authorize(p *packet.Connect, id string) (*identity, error) {
 	if why == "" {
 		return who, nil
 	}
-	c.g.metrics.authFailures[why].Inc()
+	c.authFailed(why, id)
 	code, v3 := packet.BadUserOrPassword, v3Credentials
 	switch why {
 	case authClientID:

@@ -44,10 +44,12 @@ type Tail interface {
 // Options are what a Gateway needs. Publisher and Tail are required.
 type Options struct {
 	Name      string // stands in event sources: mqtt://<name>/<client id>; "" = rialto
-	Bus       string // where publishes go and what Tail reads; "" = devices
+	Bus       string // where publishes go that no mapping sends to another bus, and what Tail reads; "" = DefaultBus
 	Publisher Publisher
 	Tail      Tail
+	Mappings  *Mappings  // which events publishes become; nil = none
 	Directory *Directory // the devices that may connect; nil = none
+	Lifecycle bool       // clients that come and go, subscribe, and are refused become events on Bus (see LifecycleData)
 	Anonymous bool       // a client without user name may connect, as principal ""
 	Limits    Limits     // zero fields = defaults
 
@@ -85,13 +87,14 @@ type Gateway struct {
 	now     func() time.Time
 	base    string // of event sources
 
-	router   router
-	failures *failures     // of authentication, by address and user
-	hashing  chan struct{} // a slot for each password hash under way
-	gate     gate
-	tailPos  atomic.Uint64 // the sequence that the tail is delivering, or has delivered last
-	served   atomic.Bool
-	conns    sync.WaitGroup
+	router    router
+	failures  *failures     // of authentication, by address and user
+	hashing   chan struct{} // a slot for each password hash under way
+	gate      gate
+	lifecycle lifecycle
+	tailPos   atomic.Uint64 // the sequence that the tail is delivering, or has delivered last
+	served    atomic.Bool
+	conns     sync.WaitGroup
 
 	// life ends when Serve is told to stop. It bounds what connections wait for; they have no context of their own,
 	// because 100,000 idle ones would pay for it.
@@ -99,6 +102,7 @@ type Gateway struct {
 	stop context.CancelFunc
 
 	mu       sync.Mutex
+	seen     map[sessionKey]seen  // guarded by mu; those that were connected
 	sessions map[sessionKey]*conn // guarded by mu; who holds a client id now
 	open     map[*conn]struct{}   // guarded by mu; every connection that is being served
 	stopping bool                 // guarded by mu
@@ -113,7 +117,10 @@ func New(o Options) (*Gateway, error) {
 		o.Name = "rialto"
 	}
 	if o.Bus == "" {
-		o.Bus = "devices"
+		o.Bus = DefaultBus
+	}
+	if o.Mappings == nil {
+		o.Mappings = NewMappings()
 	}
 	if o.Directory == nil {
 		o.Directory = NewDirectory()
@@ -130,7 +137,7 @@ func New(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		opts: o, limits: o.Limits.withDefaults(), log: o.Logger.With("component", "mqtt"), metrics: m, now: o.Now,
-		base: "mqtt://" + url.PathEscape(o.Name) + "/", sessions: map[sessionKey]*conn{}, open: map[*conn]struct{}{},
+		base: "mqtt://" + url.PathEscape(o.Name) + "/", sessions: map[sessionKey]*conn{}, seen: map[sessionKey]seen{}, open: map[*conn]struct{}{},
 		hashing: make(chan struct{}, hashersAtOnce()),
 	}
 	g.failures = newFailures(g.limits)
@@ -169,6 +176,9 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	defer endTail()
 	g.tailPos.Store(g.opts.Tail.Committed())
 	own.Go(func() { g.runTail(tailing) })
+	if err := g.opts.Mappings.serve(ctx, g.mark); err != nil {
+		g.log.Warn("topic mappings are in force without a mark", "err", err)
+	}
 
 	ended := make(chan error, len(lns))
 	for _, ln := range lns {
@@ -194,6 +204,19 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	endTail()
 	own.Wait()
 	return err
+}
+
+// mark publishes an event about the gateway itself and delivers its outcome.
+func (g *Gateway) mark(ctx context.Context, bus string, rec *event.Record) <-chan error {
+	stored := make(chan error, 1)
+	if bus == DefaultBus {
+		bus = g.opts.Bus
+	}
+	ev := g.own(rec.Event)
+	if err := g.opts.Publisher.Publish(ctx, bus, ev, func(err error) { stored <- err }); err != nil {
+		stored <- err
+	}
+	return stored
 }
 
 func (g *Gateway) accept(ctx context.Context, ln net.Listener) error {
@@ -281,8 +304,12 @@ func (g *Gateway) claim(c *conn) (old *conn) {
 
 // release gives the key up, if c still holds it.
 func (g *Gateway) release(c *conn) {
+	reason, _ := c.endReason()
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if c.established {
+		g.remember(c, reason)
+	}
 	if g.sessions[c.key] == c {
 		delete(g.sessions, c.key)
 	}

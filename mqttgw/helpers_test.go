@@ -120,6 +120,21 @@ func (b *memoryBus) await(t testing.TB, what string, cond func() bool) {
 	}
 }
 
+// eventually waits until cond, for what no channel tells.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(patience)
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-timeout:
+			t.Fatalf("%s: not within %s", what, patience)
+		}
+	}
+}
+
 func (b *memoryBus) records() []*event.Record {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -178,6 +193,8 @@ type server struct {
 	ln   net.Listener
 	stop func() // waits for Serve
 	dial func() (net.Conn, error)
+
+	gateway *mqttgw.Gateway
 }
 
 type setup func(*mqttgw.Options)
@@ -196,6 +213,7 @@ func startOn(t testing.TB, ln net.Listener, with ...setup) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.gateway = g
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(ctx, ln) }()

@@ -291,7 +291,7 @@ func (c *conn) takeAuth(first byte, body []byte) error {
 		why = c.judge(id, c.key.clientID)
 	}
 	if why != "" {
-		c.g.metrics.authFailures[why].Inc()
+		c.authFailed(why, c.key.clientID)
 		return &packet.Error{Code: packet.NotAuthorized, Detail: "the token does not let this client stay"}
 	}
 	c.awaitExpiry(id)

@@ -130,12 +130,13 @@ func addressOf(nc net.Conn) netip.Addr {
 type gate struct {
 	limits Limits
 
-	mu      sync.Mutex
-	total   int                     // guarded by mu
-	byAddr  map[netip.Addr]presence // guarded by mu
-	rate    bucket                  // guarded by mu; of all
-	rates   map[netip.Addr]bucket   // guarded by mu; those that are not full, and some that are
-	sweepAt int                     // guarded by mu; size of rates at which the full ones are forgotten
+	mu        sync.Mutex
+	total     int                     // guarded by mu
+	byAddr    map[netip.Addr]presence // guarded by mu
+	announced bucket                  // guarded by mu; of events about clients that were refused
+	rate      bucket                  // guarded by mu; of all
+	rates     map[netip.Addr]bucket   // guarded by mu; those that are not full, and some that are
+	sweepAt   int                     // guarded by mu; size of rates at which the full ones are forgotten
 }
 
 // Bursts, in seconds of the rate: a fleet that was cut off comes back at once.
@@ -153,6 +154,17 @@ func (g *gate) pace(now time.Time) time.Duration {
 		g.rate = bucket{tokens: rateBurst * perSecond, at: now}
 	}
 	return g.rate.take(perSecond, rateBurst*perSecond, now)
+}
+
+// mayAnnounce reports whether another event about a client that was refused may be published.
+func (g *gate) mayAnnounce(now time.Time) bool {
+	const perSecond, burst = 10, 100
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.announced.at.IsZero() {
+		g.announced = bucket{tokens: burst, at: now}
+	}
+	return g.announced.take(perSecond, burst, now) == 0
 }
 
 // tooFast counts a new connection of an address and reports whether it is one too many. mu is held.

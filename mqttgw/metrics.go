@@ -43,14 +43,15 @@ const (
 
 // metrics are the rialto_mqtt_* series. They are counted without a Registerer too, which costs less than asking.
 type metrics struct {
-	connections  prometheus.Gauge
-	refusals     *prometheus.CounterVec
-	publishes    [3]map[string]prometheus.Counter
-	deliveries   [2]prometheus.Counter
-	dropped      map[string]prometheus.Counter
-	authFailures map[string]prometheus.Counter
-	panics       prometheus.Counter
-	filters      prometheus.Gauge
+	connections   prometheus.Gauge
+	refusals      *prometheus.CounterVec
+	publishes     [3]map[string]prometheus.Counter
+	deliveries    [2]prometheus.Counter
+	dropped       map[string]prometheus.Counter
+	authFailures  map[string]prometheus.Counter
+	panics        prometheus.Counter
+	lifecycleLost prometheus.Counter
+	filters       prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -65,12 +66,13 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	dropped := counter("dropped_total", "Messages that were not delivered to a subscriber, by reason.", "reason")
 	failed := counter("auth_failures_total", "Connections refused for their credentials, by reason.", "reason")
 	panics := counter("panics_total", "Connections that a programming error ended.")
+	lost := counter("lifecycle_lost_total", "Events about clients that could not be stored.")
 	m := &metrics{
 		connections: gauge("connections", "Clients that are connected."),
 		filters:     gauge("subscriptions", "Subscriptions of connected clients."),
 		refusals:    counter("refused_total", "Connections that did not get as far as CONNACK 0, by reason.", "reason"),
 		dropped:     map[string]prometheus.Counter{}, authFailures: map[string]prometheus.Counter{},
-		panics: panics.WithLabelValues(),
+		panics: panics.WithLabelValues(), lifecycleLost: lost.WithLabelValues(),
 	}
 	for qos, label := range []string{"0", "1", "2"} {
 		m.publishes[qos] = map[string]prometheus.Counter{}
@@ -94,7 +96,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.filters, m.refusals, publishes, deliveries, dropped, failed, panics} {
+	for _, c := range []prometheus.Collector{m.connections, m.filters, m.refusals, publishes, deliveries, dropped, failed, panics, lost} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

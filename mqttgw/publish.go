@@ -61,9 +61,9 @@ type incoming struct {
 	props   packet.Properties // without those that concern the connection only
 }
 
-// record makes the event of a message. The error is what the client is told; nothing of in is kept but the topic and
+// record makes the event of a message, as its mapping says (nil = none). The error is what the client is told; nothing of in is kept but the topic and
 // the properties.
-func (c *conn) record(in *incoming) (*event.Record, error) {
+func (c *conn) record(in *incoming, mapping *TopicMapping) (*event.Record, error) {
 	if err := c.checkTopic(in.topic); err != nil {
 		return nil, err
 	}
@@ -79,7 +79,13 @@ func (c *conn) record(in *incoming) (*event.Record, error) {
 			m.UserProperties = append(m.UserProperties, [2]string{string(p.Bytes), string(p.Value)})
 		}
 	}
-	ev, minted, err := event.FromMQTT(m, event.MQTTDefaults{Source: c.source, Time: now}, c.g.opts.EventLimits)
+	defaults := event.MQTTDefaults{Source: c.source, Time: now}
+	var levels byte
+	if mapping != nil {
+		mapping.apply(&defaults, in.topic, c.key)
+		levels = byte(mapping.levels)
+	}
+	ev, minted, err := event.FromMQTT(m, defaults, c.g.opts.EventLimits)
 	if err != nil {
 		return nil, conversionError(err)
 	}
@@ -92,7 +98,7 @@ func (c *conn) record(in *incoming) (*event.Record, error) {
 	}{
 		event.Record{Event: ev, Received: now, Minted: minted},
 		event.Origin{Topic: in.topic, Client: c.key.clientID, Principal: c.key.principal, QoS: in.qos, Retain: in.retain,
-			Version: byte(c.version), Properties: in.props},
+			Version: byte(c.version), Levels: levels, Properties: in.props},
 	}
 	kept.record.MQTT = &kept.origin
 	return &kept.record, nil
@@ -135,6 +141,14 @@ func (c *conn) pause(d time.Duration) {
 	for !over && c.why == nil && !c.out.broken {
 		c.wait()
 	}
+}
+
+// busOf is where the mapping sends a publish.
+func (g *Gateway) busOf(m *TopicMapping) string {
+	if m == nil || m.Bus == DefaultBus {
+		return g.opts.Bus
+	}
+	return m.Bus
 }
 
 func conversionError(err error) error {
@@ -192,7 +206,11 @@ func (c *conn) takePublish(first byte, body []byte) error {
 		pub.settle(err)
 		return nil
 	}
-	rec, err := c.record(&incoming{topic: topic, payload: p.Payload, qos: p.QoS, retain: p.Retain, props: passedOn(p.Properties)})
+	maps := c.g.opts.Mappings
+	maps.mu.RLock()
+	defer maps.mu.RUnlock()
+	mapping := maps.find(topic)
+	rec, err := c.record(&incoming{topic: topic, payload: p.Payload, qos: p.QoS, retain: p.Retain, props: passedOn(p.Properties)}, mapping)
 	if err != nil {
 		c.g.metrics.published(p.QoS, resultRefused)
 		pub.settle(err)
@@ -201,7 +219,7 @@ func (c *conn) takePublish(first byte, body []byte) error {
 	if p.QoS == 2 && rec.Minted {
 		rec.Event.ID = c.exactID(pub)
 	}
-	if err := c.g.opts.Publisher.Publish(c.g.life, c.g.opts.Bus, rec, pub.done); err != nil {
+	if err := c.g.opts.Publisher.Publish(c.g.life, c.g.busOf(mapping), rec, pub.done); err != nil {
 		pub.done(err)
 	}
 	return nil
@@ -451,7 +469,7 @@ func (c *conn) takeWill(p *packet.Connect) error {
 	if !c.rights.Load().mayWill(w.topic, w.retain) {
 		return &refusal{packet.NotAuthorized, v3Forbidden, refusedWill}
 	}
-	if _, err := c.record(w); err != nil {
+	if _, err := c.record(w, nil); err != nil {
 		return &refusal{refusalCode(err), v3Forbidden, refusedWill}
 	}
 	c.will = w
@@ -465,13 +483,17 @@ func (c *conn) publishWill() {
 		c.g.log.Warn("will is not allowed any more", "clientId", c.key.clientID)
 		return
 	}
-	rec, err := c.record(c.will)
+	maps := c.g.opts.Mappings
+	maps.mu.RLock()
+	defer maps.mu.RUnlock()
+	mapping := maps.find(c.will.topic)
+	rec, err := c.record(c.will, mapping)
 	if err == nil {
 		// The gateway may be stopping, and then above all the will is due.
 		ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 		defer cancel()
 		qos := c.will.qos
-		err = c.g.opts.Publisher.Publish(ctx, c.g.opts.Bus, rec, func(err error) { c.willDone(qos, err) })
+		err = c.g.opts.Publisher.Publish(ctx, c.g.busOf(mapping), rec, func(err error) { c.willDone(qos, err) })
 	}
 	if err != nil {
 		c.willDone(c.will.qos, err)

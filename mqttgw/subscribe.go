@@ -45,6 +45,7 @@ func (c *conn) takeSubscribe(first byte, body []byte) error {
 		}
 	}
 	c.subscribe(add, ack)
+	c.announceSubscribed(add)
 	return nil
 }
 
@@ -123,6 +124,7 @@ func (c *conn) takeUnsubscribe(first byte, body []byte) error {
 	c.mu.Unlock()
 	c.unhang(remove)
 	c.send(ack)
+	c.announceUnsubscribed(remove)
 	return nil
 }
 

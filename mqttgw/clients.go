@@ -5,6 +5,7 @@ package mqttgw
 import (
 	"cmp"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
@@ -43,30 +44,129 @@ type seen struct {
 // Clients returns the clients of a principal that are online, and those that have been since the process began, ordered by
 // client id. all returns those of every principal.
 func (g *Gateway) Clients(principal string, all bool) []Client {
+	return g.clientsOf(g.keys(func(k sessionKey) bool { return all || k.principal == principal }))
+}
+
+// keys returns those of the clients that are, or were, connected.
+func (g *Gateway) keys(wanted func(sessionKey) bool) (keys []sessionKey) {
 	g.mu.Lock()
-	var online []*conn
-	var out []Client
-	for key, c := range g.sessions {
-		if all || key.principal == principal {
-			online = append(online, c)
+	defer g.mu.Unlock()
+	for key := range g.sessions {
+		if wanted(key) {
+			keys = append(keys, key)
 		}
 	}
-	for key, s := range g.seen {
-		if _, ok := g.sessions[key]; !ok && (all || key.principal == principal) {
-			out = append(out, Client{Principal: key.principal, ClientID: key.clientID, Address: s.address, LastSeen: s.at, Reason: s.reason})
+	for key := range g.seen {
+		if _, online := g.sessions[key]; !online && wanted(key) {
+			keys = append(keys, key)
 		}
 	}
-	g.mu.Unlock()
-	for _, c := range online {
-		out = append(out, c.describe())
-	}
-	for i := range out {
-		out[i].Device = g.opts.Directory.deviceOf(out[i].Principal, out[i].ClientID)
+	return keys
+}
+
+func (g *Gateway) clientsOf(keys []sessionKey) []Client {
+	out := make([]Client, 0, len(keys))
+	for _, key := range keys {
+		g.mu.Lock()
+		c, s := g.sessions[key], g.seen[key]
+		g.mu.Unlock()
+		d := Client{Principal: key.principal, ClientID: key.clientID, Address: s.address, LastSeen: s.at, Reason: s.reason}
+		if c != nil {
+			d = c.describe()
+		}
+		d.Device = g.opts.Directory.deviceOf(key.principal, key.clientID)
+		out = append(out, d)
 	}
 	slices.SortFunc(out, func(a, b Client) int {
 		return cmp.Or(cmp.Compare(a.Principal, b.Principal), cmp.Compare(a.ClientID, b.ClientID))
 	})
 	return out
+}
+
+// DeviceStatus is what the gateway knows of the clients that are a device.
+type DeviceStatus struct {
+	Online  bool     `json:"online"`
+	Clients []Client `json:"clients"`
+	More    int      `json:"more,omitempty"` // clients that are not listed
+}
+
+// How many clients of a device are listed, alone and in a list of devices.
+const (
+	maxDeviceClients = 1000
+	maxBriefClients  = 5
+)
+
+// DeviceStatus returns where a device stands; ok is false if no such device is in force. brief says that it is one of many:
+// then what is known may be a second old, and few clients are listed.
+func (g *Gateway) DeviceStatus(name string, brief bool) (s DeviceStatus, ok bool) {
+	d := g.opts.Directory
+	d.mu.RLock()
+	dev := d.devices[name]
+	d.mu.RUnlock()
+	if dev == nil {
+		return s, false
+	}
+	most := maxDeviceClients
+	var all []Client
+	if brief {
+		most = maxBriefClients
+		all = g.clientsOf(g.presence.of(dev.Principal, g))
+	} else {
+		all = g.Clients(dev.Principal, false)
+	}
+	s.Clients = []Client{}
+	for _, c := range all {
+		if c.Device != name {
+			continue
+		}
+		s.Online = s.Online || c.Online
+		if len(s.Clients) < most {
+			s.Clients = append(s.Clients, c)
+		} else {
+			s.More++
+		}
+	}
+	return s, true
+}
+
+// presence is which client ids a principal has, as far as a list needs it.
+type presence struct {
+	mu   sync.Mutex
+	at   time.Time               // guarded by mu; when keys were gathered
+	keys map[string][]sessionKey // guarded by mu; by principal
+}
+
+// presenceAge is how old it may be. Gathering takes milliseconds for 100,000 clients.
+const presenceAge = time.Second
+
+func (p *presence) of(principal string, g *Gateway) []sessionKey {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := g.now(); p.keys == nil || now.Sub(p.at) > presenceAge {
+		p.at, p.keys = now, map[string][]sessionKey{}
+		for _, key := range g.keys(func(sessionKey) bool { return true }) {
+			p.keys[key.principal] = append(p.keys[key.principal], key)
+		}
+	}
+	keys := p.keys[principal]
+	return keys[:min(len(keys), 2*maxDeviceClients)]
+}
+
+// DisconnectDevice ends the connections of the clients that are a device; ok is false if no such device is in force.
+func (g *Gateway) DisconnectDevice(name string) (n int, ok bool) {
+	d := g.opts.Directory
+	d.mu.RLock()
+	dev := d.devices[name]
+	d.mu.RUnlock()
+	if dev == nil {
+		return 0, false
+	}
+	for _, key := range g.keys(func(k sessionKey) bool { return k.principal == dev.Principal }) {
+		if d.deviceOf(key.principal, key.clientID) == name {
+			n += g.Disconnect(key.principal, key.clientID)
+		}
+	}
+	return n, true
 }
 
 // Disconnect ends the connections of a principal with a client id, or with any if none is given (MQTT 5: 0x98), and returns

@@ -92,6 +92,7 @@ type Gateway struct {
 	hashing   chan struct{} // a slot for each password hash under way
 	gate      gate
 	lifecycle lifecycle
+	presence  presence
 	tailPos   atomic.Uint64 // the sequence that the tail is delivering, or has delivered last
 	served    atomic.Bool
 	conns     sync.WaitGroup

@@ -131,12 +131,12 @@ type gate struct {
 	limits Limits
 
 	mu        sync.Mutex
-	total     int                     // guarded by mu
-	byAddr    map[netip.Addr]presence // guarded by mu
-	announced bucket                  // guarded by mu; of events about clients that were refused
-	rate      bucket                  // guarded by mu; of all
-	rates     map[netip.Addr]bucket   // guarded by mu; those that are not full, and some that are
-	sweepAt   int                     // guarded by mu; size of rates at which the full ones are forgotten
+	total     int                   // guarded by mu
+	byAddr    map[netip.Addr]counts // guarded by mu
+	announced bucket                // guarded by mu; of events about clients that were refused
+	rate      bucket                // guarded by mu; of all
+	rates     map[netip.Addr]bucket // guarded by mu; those that are not full, and some that are
+	sweepAt   int                   // guarded by mu; size of rates at which the full ones are forgotten
 }
 
 // Bursts, in seconds of the rate: a fleet that was cut off comes back at once.
@@ -221,7 +221,7 @@ func (l *pacedListener) Accept() (net.Conn, error) {
 	}
 }
 
-type presence struct{ open, connecting int }
+type counts struct{ open, connecting int }
 
 // enter counts a connection in, as connecting, or says which limit is in the way.
 func (g *gate) enter(a netip.Addr, now time.Time) (why string) {
@@ -239,10 +239,10 @@ func (g *gate) enter(a netip.Addr, now time.Time) (why string) {
 		return refusedRate
 	}
 	if g.byAddr == nil {
-		g.byAddr = map[netip.Addr]presence{}
+		g.byAddr = map[netip.Addr]counts{}
 	}
 	g.total++
-	g.byAddr[a] = presence{open: p.open + 1, connecting: p.connecting + 1}
+	g.byAddr[a] = counts{open: p.open + 1, connecting: p.connecting + 1}
 	return ""
 }
 
@@ -265,7 +265,7 @@ func (g *gate) leave(a netip.Addr, connecting bool) {
 	if connecting {
 		p.connecting--
 	}
-	if p == (presence{}) {
+	if p == (counts{}) {
 		delete(g.byAddr, a)
 		return
 	}

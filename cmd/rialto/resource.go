@@ -27,6 +27,9 @@ type kind struct {
 var kinds = []kind{
 	{name: "Bus", plural: "buses"},
 	{name: "Target", plural: "targets"},
+	{name: "DevicePolicy", plural: "devicepolicies"},
+	{name: "TokenIssuer", plural: "tokenissuers"},
+	{name: "TopicMapping", plural: "topicmappings"},
 	{name: "Device", plural: "devices"},
 	{name: "Key", plural: "keys"},
 	{name: "Rule", plural: "rules", inBus: true},

@@ -39,6 +39,7 @@ type App struct {
 	registry *prometheus.Registry
 	catalog  *targets.Catalog
 	devices  *mqttgw.Directory
+	topics   *mqttgw.Mappings
 	keys     *api.Keys
 	store    store.Store
 	guard    *egress.Guard
@@ -225,8 +226,8 @@ func (a *App) startBridge(ctx context.Context) (err error) {
 func (a *App) followDefinitions(ctx context.Context) error {
 	a.guard = egress.New(egress.Options{Allow: a.o.EgressAllow})
 	a.catalog = targetKinds(a.guard)
-	a.devices, a.keys = mqttgw.NewDirectory(), api.NewKeys()
-	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.keys, a.catalog, a.guard, filepath.Join(a.o.Data, "definitions.json"), a.o.Logger)
+	a.devices, a.topics, a.keys = mqttgw.NewDirectory(), mqttgw.NewMappings(), api.NewKeys()
+	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.topics, a.keys, a.catalog, a.guard, filepath.Join(a.o.Data, "definitions.json"), a.o.Logger)
 	if err := a.bootstrap(ctx); err != nil {
 		return err
 	}
@@ -315,7 +316,7 @@ func (a *App) startMQTT(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.gateway, err = mqttgw.New(mqttgw.Options{Publisher: publisher{a.bridge}, Tail: tail, Directory: a.devices,
+	a.gateway, err = mqttgw.New(mqttgw.Options{Publisher: publisher{a.bridge}, Tail: tail, Directory: a.devices, Mappings: a.topics, Lifecycle: true,
 		Anonymous: a.o.MQTTAnonymous, CertificateNames: a.o.MQTTCertNames,
 		Limits:      mqttgw.Limits{MaxConnectRate: a.o.MQTTConnectRate, MaxConnectRatePerIP: a.o.MQTTConnectRatePerIP},
 		EventLimits: event.Limits{MaxData: a.o.MaxData}, Logger: a.o.Logger, Registerer: a.registry})
@@ -331,6 +332,14 @@ func (a *App) startMQTT(ctx context.Context) error {
 		}
 	})
 	return nil
+}
+
+// clients is the gateway as the API sees it; nil if there is none.
+func (a *App) clients() api.Clients {
+	if a.gateway == nil {
+		return nil
+	}
+	return a.gateway
 }
 
 // publisher is the bridge as the gateway sees it.
@@ -349,7 +358,7 @@ func (a *App) startHTTP(context.Context) error {
 	if a.httpLn, err = a.listen("this bridge's HTTP listener", a.o.Listen); err != nil {
 		return err
 	}
-	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: definitionKinds(a.catalog, a.bridge, a.lintRule),
+	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: definitionKinds(a.catalog, a.bridge, a.gateway, a.lintRule), Clients: a.clients(),
 		Anonymous: a.o.Anonymous, Limits: event.Limits{MaxData: a.o.MaxData}, Version: a.o.Version, Listeners: a.listeners, InForce: a.defs.await, Checks: a.checks,
 		Logger: a.o.Logger, Registerer: a.registry, Gatherer: a.registry})
 	if err != nil {

@@ -67,6 +67,8 @@ type Options struct {
 	Keys   *Keys
 	Kinds  []Kind // of definitions, without keys, which the API knows itself
 
+	Clients Clients // of the MQTT gateway; nil = it is off
+
 	Anonymous bool         // who sends no key may do everything: for a loopback listener only
 	Limits    event.Limits // of ingested events
 	Version   string       // of the program, for /openapi.json and the page
@@ -202,6 +204,7 @@ func (a *API) addPlainRoutes() {
 	a.add("GET", "/v1/stream", need{open: true}, a.stream).long = true // each topic is checked
 	a.addDeadLetterRoutes()
 	a.add("POST", "/v1/targets/{name}:enable", need{area: areaDefinitions, access: accessWrite}, a.enableTarget)
+	a.addDeviceRoutes()
 	a.add("GET", "/v1/ledger", onQueryBus(areaEvents, accessRead), a.getLedger)
 	a.add("POST", "/v1/rules:test", need{open: true}, a.testRule)        // the body says which bus
 	a.add("POST", "/v1/rules:explain", need{open: true}, a.explainRules) // as well

@@ -351,6 +351,38 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 			Description: "What it has handed over by then stays so.",
 			Parameters:  []*huma.Param{pathParamDoc("id", "of the job"), onlyBus}, Responses: ok("The job", "application/json", ref("Job")),
 		},
+		"POST /v1/devices/{name}:disconnect": {
+			OperationID: "disconnect-device", Tags: []string{"devices"}, Summary: "End the connections of a device",
+			Description: "They may come back.", Parameters: []*huma.Param{pathParamDoc("name", "of the device")},
+			Responses: ok("How many there were", "application/json", disconnectedSchema()),
+		},
+		"POST /v1/devices/{name}:block": {
+			OperationID: "block-device", Tags: []string{"devices"}, Summary: "Block a device",
+			Description: "Its definition says so from then on. It is refused at CONNECT, and cut off at once.",
+			Parameters:  []*huma.Param{pathParamDoc("name", "of the device")}, Responses: ok("The device", "application/json", ref(kindDevice)),
+		},
+		"POST /v1/devices/{name}:unblock": {
+			OperationID: "unblock-device", Tags: []string{"devices"}, Summary: "Let a blocked device in again",
+			Parameters: []*huma.Param{pathParamDoc("name", "of the device")}, Responses: ok("The device", "application/json", ref(kindDevice)),
+		},
+		"GET /v1/clients": {
+			OperationID: "list-clients", Tags: []string{"devices"}, Summary: "List MQTT clients",
+			Description: "Those that are connected to this process, and those that were since it started, by principal and client id.",
+			Parameters: []*huma.Param{queryDoc("principal", "only of this principal; empty: anonymous clients", nil), queryDoc("clientId", "only with this client id", nil),
+				queryDoc("online", "only those that are connected", &huma.Schema{Type: "boolean"}), limit, cursor},
+			Responses: ok("A page", "application/json", pageSchema(object([]string{"principal", "clientId", "online", "lastSeen"}, map[string]*huma.Schema{
+				"principal": text(""), "clientId": text(""), "device": text("name of the Device, if one is defined"), "online": {Type: "boolean"},
+				"address": text(""), "lastSeen": {Type: "string", Format: "date-time"}, "reason": text("why it is offline"),
+				"since": {Type: "string", Format: "date-time"}, "via": text("anonymous, password, certificate or token"), "protocol": text("3.1.1 or 5"),
+				"subscriptions": {Type: "array", Items: text("a filter")}, "inFlight": {Type: "integer"}, "queued": {Type: "integer"}, "behind": {Type: "boolean"}}))),
+		},
+		"POST /v1/clients:disconnect": {
+			OperationID: "disconnect-client", Tags: []string{"devices"}, Summary: "End the connections of an MQTT client",
+			Description: "They may come back.",
+			RequestBody: &huma.RequestBody{Required: true, Content: jsonContent(object([]string{"principal"}, map[string]*huma.Schema{
+				"principal": text(""), "clientId": text("default: all of the principal")}))},
+			Responses: ok("How many there were", "application/json", disconnectedSchema()),
+		},
 		"GET /v1/ledger": {
 			OperationID: "get-ledger", Tags: []string{"deliveries"}, Summary: "The account of every event and delivery",
 			Parameters: []*huma.Param{queryDoc("bus", "only of this bus", nil), from, to},
@@ -418,6 +450,10 @@ func deadFilterSchema() *huma.Schema {
 	return &huma.Schema{Type: "object", Description: "all that is there must hold; {} selects everything",
 		Properties: map[string]*huma.Schema{"rule": text(""), "target": text(""), "reason": text(""), "fingerprint": text(""),
 			"from": moment, "to": moment, "ids": {Type: "array", Items: text("such as DEAD:7")}}}
+}
+
+func disconnectedSchema() *huma.Schema {
+	return object([]string{"disconnected"}, map[string]*huma.Schema{"disconnected": {Type: "integer"}})
 }
 
 func jobResponses() map[string]*huma.Response {

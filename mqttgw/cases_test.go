@@ -41,13 +41,19 @@ var covered = map[string]func(*testing.T){
 	"ack-properties":           TestAcksCarryNothingOfThePublish,
 	"connect-stall":            TestSilenceBeforeConnect,
 	"queue-limit-zero":         TestGoneMessagesAreCounted,
+	"will-access":              TestWillNeedsTheRight,
+	"access-template":          TestTemplateValuesAreLiterals,
+	"access-wide-filter":       TestSubscribeNeedsTheRight,
+	"access-two-users":         TestTwoPrincipals,
+	"tls-identity":             TestCertificateIsTheIdentity,
+	"reconnect-storm":          TestReconnectStorm,
 }
 
 // notOffered are cases of what the gateway refuses, or does not have, today: persistent sessions, retained messages,
-// shared subscriptions, access rules, client certificates, connection rates.
+// shared subscriptions.
 var notOffered = []string{
-	"packet-id-spaces", "resend-on-reconnect", "session-offline-order", "will-access", "retained-many", "retained-qos", "retained-clear",
-	"access-template", "access-wide-filter", "access-two-users", "tls-identity", "shared-offline-member", "shared-retained", "reconnect-storm",
+	"packet-id-spaces", "resend-on-reconnect", "session-offline-order", "retained-many", "retained-qos", "retained-clear",
+	"shared-offline-member", "shared-retained",
 }
 
 func TestEveryCaseHasATest(t *testing.T) {

@@ -9,9 +9,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"fmt"
 	"math/big"
 	"net"
 	"net/url"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -161,5 +164,58 @@ func TestCertificatesThatAreNotTrusted(t *testing.T) {
 	}
 	if _, ack := s.tryConnect(packet.V5, "p"); ack.Code != packet.NotAuthorized {
 		t.Errorf("neither: CONNACK %v", ack.Code)
+	}
+}
+
+// Many devices that come back at once over TLS are let in at a pace, all of them, while those that are connected are served.
+func TestReconnectStorm(t *testing.T) {
+	ca := newAuthority(t)
+	const devices = 500
+	s := startTLS(t, ca, tls.NoClientCert, func(o *mqttgw.Options) {
+		o.Limits.MaxConnectRate = 200 // 400 at once, and the last after half a second
+		o.Limits.ConnectTimeout = patience
+	})
+	s.dial = func() (net.Conn, error) { return ca.dial(s.ln.Addr(), nil) }
+	served := s.connect(packet.V5, "served")
+	began := time.Now()
+	var storm sync.WaitGroup
+	failed := make(chan string, devices)
+	for i := range devices {
+		storm.Go(func() {
+			nc, err := s.dial()
+			if err != nil {
+				failed <- err.Error()
+				return
+			}
+			defer nc.Close()
+			p := packet.Connect{Version: packet.V5, CleanStart: true, ClientID: []byte(strconv.Itoa(i))}
+			if _, err := nc.Write(p.Append(nil, packet.V5)); err != nil {
+				failed <- err.Error()
+				return
+			}
+			first, _, err := packet.NewReader(nc).Next(1 << 10)
+			if err != nil || packet.TypeOf(first) != packet.TypeConnack {
+				failed <- fmt.Sprintf("%02x, %v", first, err)
+			}
+		})
+	}
+	over := make(chan struct{})
+	go func() { storm.Wait(); close(over) }()
+	for published := 0; ; published++ {
+		select {
+		case <-over:
+			if len(failed) > 0 {
+				t.Fatalf("%d of %d did not come back: %s", len(failed), devices, <-failed)
+			}
+			if took := time.Since(began); took < 400*time.Millisecond {
+				t.Errorf("all came back in %s, which is no pace", took)
+			}
+			if published == 0 {
+				t.Error("nobody was served meanwhile")
+			}
+			return
+		default:
+			served.publish("t", "x")
+		}
 	}
 }

@@ -219,3 +219,40 @@ func (d *Directory) deviceOf(principal, clientID string) string {
 	}
 	return ""
 }
+
+// kin are the connections of each principal, in lists that go through the connections: a map for each of a hundred thousand
+// principals that have one connection would be a waste.
+type kin map[string]*conn
+
+// kinship is a connection's place in a list.
+type kinship struct {
+	prev, next *conn
+	linked     bool
+}
+
+func (k kin) link(c *conn) {
+	first := k[c.key.principal]
+	c.kin = kinship{next: first, linked: true}
+	if first != nil {
+		first.kin.prev = c
+	}
+	k[c.key.principal] = c
+}
+
+func (k kin) unlink(c *conn) {
+	if !c.kin.linked {
+		return
+	}
+	switch prev, next := c.kin.prev, c.kin.next; {
+	case prev != nil:
+		prev.kin.next = next
+	case next != nil:
+		k[c.key.principal] = next
+	default:
+		delete(k, c.key.principal)
+	}
+	if c.kin.next != nil {
+		c.kin.next.kin.prev = c.kin.prev
+	}
+	c.kin = kinship{}
+}

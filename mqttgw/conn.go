@@ -44,6 +44,8 @@ type conn struct {
 
 	aliases map[uint16]string // inbound topic aliases; the reader's
 
+	kin kinship // guarded by Gateway.mu
+
 	lastSeen atomic.Int64           // when the last packet came, in Unix nanoseconds
 	rights   atomic.Pointer[rights] // nil = everything is allowed
 	quota    atomic.Pointer[quota]  // of publishes; nil = none; what it points to is the reader's

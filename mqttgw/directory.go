@@ -23,30 +23,37 @@ type Directory struct {
 	policies map[string]*Policy   // guarded by mu; by name
 	issuers  map[string]*Issuer   // guarded by mu; by name
 	byIssuer map[string]*Issuer   // guarded by mu; by the claim iss
-	enforce  []func()             // guarded by mu; of the gateways that use it
+	gateways []*Gateway           // guarded by mu; that use it
+	changed  map[string]bool      // guarded by mu; principals of devices that were changed since Enforce
+	wide     bool                 // guarded by mu; a policy was changed since Enforce
 }
 
 // NewDirectory returns an empty Directory.
 func NewDirectory() *Directory {
 	return &Directory{devices: map[string]*Device{}, byUser: map[string][]*Device{}, policies: map[string]*Policy{},
-		issuers: map[string]*Issuer{}, byIssuer: map[string]*Issuer{}}
+		issuers: map[string]*Issuer{}, byIssuer: map[string]*Issuer{}, changed: map[string]bool{}}
 }
 
 // Enforce applies changes to the connections that exist: those that may not stay are ended, the others get the rights that
-// hold now. It blocks for some milliseconds for each 10,000 connections.
+// hold now. Changes of devices look at their connections only, those of a policy at all, some milliseconds for each 10,000.
 func (d *Directory) Enforce() {
-	d.mu.RLock()
-	all := slices.Clone(d.enforce)
-	d.mu.RUnlock()
-	for _, f := range all {
-		f()
+	d.mu.Lock()
+	gateways, changed, wide := d.gateways, d.changed, d.wide
+	d.changed, d.wide = map[string]bool{}, false
+	d.mu.Unlock()
+	for _, g := range gateways {
+		if wide {
+			g.reconsider(nil)
+		} else {
+			g.reconsider(changed)
+		}
 	}
 }
 
-func (d *Directory) onEnforce(f func()) {
+func (d *Directory) serve(g *Gateway) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.enforce = append(d.enforce, f)
+	d.gateways = append(slices.Clone(d.gateways), g)
 }
 
 // Set adds or replaces the device of a name.
@@ -54,6 +61,7 @@ func (d *Directory) Set(name string, dev *Device) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.remove(name)
+	d.changed[dev.Principal] = true
 	d.devices[name] = dev
 	all := append(slices.Clone(d.byUser[dev.Principal]), dev)
 	slices.SortFunc(all, func(a, b *Device) int { return cmp.Compare(a.Name, b.Name) })
@@ -74,6 +82,7 @@ func (d *Directory) remove(name string) {
 		return
 	}
 	delete(d.devices, name)
+	d.changed[old.Principal] = true
 	rest := slices.DeleteFunc(slices.Clone(d.byUser[old.Principal]), func(dev *Device) bool { return dev == old })
 	if len(rest) == 0 {
 		delete(d.byUser, old.Principal)
@@ -86,7 +95,7 @@ func (d *Directory) remove(name string) {
 func (d *Directory) SetPolicy(name string, p *Policy) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.policies[name] = p
+	d.policies[name], d.wide = p, true
 }
 
 // RemovePolicy takes a policy out. Clients that it is named for may do nothing then.
@@ -94,6 +103,7 @@ func (d *Directory) RemovePolicy(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.policies, name)
+	d.wide = true
 }
 
 // SetIssuer adds or replaces the issuer of a name. Of two that issue under one name (the claim iss) the later counts.

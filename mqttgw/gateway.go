@@ -104,6 +104,7 @@ type Gateway struct {
 
 	mu       sync.Mutex
 	seen     map[sessionKey]seen  // guarded by mu; those that were connected
+	kin      kin                  // guarded by mu; connections by principal
 	sessions map[sessionKey]*conn // guarded by mu; who holds a client id now
 	open     map[*conn]struct{}   // guarded by mu; every connection that is being served
 	stopping bool                 // guarded by mu
@@ -138,7 +139,7 @@ func New(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		opts: o, limits: o.Limits.withDefaults(), log: o.Logger.With("component", "mqtt"), metrics: m, now: o.Now,
-		base: "mqtt://" + url.PathEscape(o.Name) + "/", sessions: map[sessionKey]*conn{}, seen: map[sessionKey]seen{}, open: map[*conn]struct{}{},
+		base: "mqtt://" + url.PathEscape(o.Name) + "/", sessions: map[sessionKey]*conn{}, seen: map[sessionKey]seen{}, kin: kin{}, open: map[*conn]struct{}{},
 		hashing: make(chan struct{}, hashersAtOnce()),
 	}
 	g.failures = newFailures(g.limits)
@@ -146,7 +147,7 @@ func New(o Options) (*Gateway, error) {
 	if g.opts.CertificateNames == nil {
 		g.opts.CertificateNames = CertificateNames()
 	}
-	g.opts.Directory.onEnforce(g.enforce)
+	g.opts.Directory.serve(g)
 	g.life, g.stop = context.WithCancel(context.Background())
 	return g, nil
 }
@@ -300,6 +301,7 @@ func (g *Gateway) claim(c *conn) (old *conn) {
 	defer g.mu.Unlock()
 	old = g.sessions[c.key]
 	g.sessions[c.key] = c
+	g.kin.link(c)
 	return old
 }
 
@@ -311,17 +313,25 @@ func (g *Gateway) release(c *conn) {
 	if c.established {
 		g.remember(c, reason)
 	}
+	g.kin.unlink(c)
 	if g.sessions[c.key] == c {
 		delete(g.sessions, c.key)
 	}
 }
 
-// enforce puts changes of the directory in force for the connections that hold their client ids.
-func (g *Gateway) enforce() {
+// reconsider puts changes of the directory in force for the connections of some principals, or for all.
+func (g *Gateway) reconsider(principals map[string]bool) {
 	g.mu.Lock()
-	all := make([]*conn, 0, len(g.sessions))
-	for _, c := range g.sessions {
-		all = append(all, c)
+	var all []*conn
+	if principals == nil {
+		for _, c := range g.sessions {
+			all = append(all, c)
+		}
+	}
+	for p := range principals {
+		for c := g.kin[p]; c != nil; c = c.kin.next {
+			all = append(all, c)
+		}
 	}
 	g.mu.Unlock()
 	for _, c := range all {

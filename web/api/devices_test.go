@@ -49,7 +49,9 @@ func TestClientsAreListed(t *testing.T) {
 	for i := range 5 {
 		f.all = append(f.all, mqttgw.Client{Principal: "", ClientID: fmt.Sprint("a", i)}, mqttgw.Client{Principal: "p", ClientID: fmt.Sprint("b", i), Online: i > 2})
 	}
-	slices.SortFunc(f.all, func(a, b mqttgw.Client) int { return slices.Compare([]string{a.Principal, a.ClientID}, []string{b.Principal, b.ClientID}) })
+	slices.SortFunc(f.all, func(a, b mqttgw.Client) int {
+		return slices.Compare([]string{a.Principal, a.ClientID}, []string{b.Principal, b.ClientID})
+	})
 	s := start(t, withClients(f))
 	list := func(query string) (ids []string, next string) {
 		t.Helper()

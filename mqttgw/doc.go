@@ -13,6 +13,10 @@
 // An idle connection is one goroutine and a few kilobytes: its reader. A writer exists only while there is something to
 // write. Serve waits for every goroutine it started.
 //
+// A client shows who it is with a password, a certificate or a token, and may do what its rights allow, which are asked at
+// PUBLISH, SUBSCRIBE, for its will and at each delivery, and follow changes of the Directory while it is connected. Which
+// events publishes become the Mappings say.
+//
 // Sessions end with their connection, and the gateway says so (Session Present 0, Session Expiry Interval 0). Retained
 // messages and shared subscriptions are refused where the protocol has a way to say it. DESIGN.md has the data flow, the
 // owner of each lock and goroutine, and where persistent sessions will go; docs/mqtt.md is the user's view.

@@ -137,6 +137,11 @@ func (c *conn) identifyToken(token []byte, clientID string) (*identity, string) 
 			return id, ""
 		}
 	}
+	var keys *keysError
+	if errors.As(err, &keys) {
+		c.g.log.Warn("tokens cannot be checked", "err", err)
+		return nil, authBusy // says nothing about the token
+	}
 	c.g.failures.note(c.addr, asUser, c.g.now())
 	c.g.log.Debug("token refused", "clientId", clientID, "err", err)
 	if errors.Is(err, errTokenClientID) {

@@ -330,7 +330,7 @@ func (s *Issuer) verify(text []byte, clientID string, now time.Time) (*identity,
 	}
 	keys, err := s.verificationKeys(now)
 	if err != nil {
-		return nil, fmt.Errorf("keys of issuer %s: %w", s.Name, err)
+		return nil, &keysError{s.Name, err}
 	}
 	var std jwt.Claims
 	var all map[string]any
@@ -361,6 +361,15 @@ func (s *Issuer) verify(text []byte, clientID string, now time.Time) (*identity,
 	}
 	return id, nil
 }
+
+// keysError is that the keys of an issuer cannot be had, which is the operator's to mend.
+type keysError struct {
+	issuer string
+	err    error
+}
+
+func (e *keysError) Error() string { return "keys of issuer " + e.issuer + ": " + e.err.Error() }
+func (e *keysError) Unwrap() error { return e.err }
 
 var errTokenClientID = errors.New("token: is for another client id")
 

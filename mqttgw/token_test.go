@@ -208,6 +208,10 @@ func TestJWKSFileIsReadAgain(t *testing.T) {
 	try(young, packet.Success)
 	write("{")
 	try(young, packet.Success) // the last good keys
+	never := start(t, with(defined(t, issuer(t, map[string]string{"jwksFile": file}, ""))))
+	if _, ack := never.tryConnect(packet.V5, "c", credentials("u", young.token(t, nil))); ack.Code != packet.ServerBusy {
+		t.Errorf("no good keys yet: CONNACK %v, want 0x89", ack.Code)
+	}
 	write(set(young))
 	try(old, packet.BadUserOrPassword)
 }

@@ -33,7 +33,7 @@ type identity struct {
 	expires    time.Time // zero = never
 }
 
-// CertificateNames are the places of a certificate in which an identity may stand.
+// CertificateName is a place of a certificate in which an identity may stand.
 type CertificateName string
 
 // The names, in the order that is used when none is chosen.

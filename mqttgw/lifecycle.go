@@ -52,8 +52,8 @@ func (l *lifecycle) version(now time.Time) int64 {
 	}
 }
 
-// announce publishes a life-cycle event. It may wait for room in the log, a moment; the commit is not waited for.
-func (g *Gateway) announce(kind, source string, d LifecycleData) {
+// tell publishes a life-cycle event. It may wait for room in the log, a moment; the commit is not waited for.
+func (g *Gateway) tell(kind, source string, d LifecycleData) {
 	if !g.opts.Lifecycle {
 		return
 	}
@@ -63,14 +63,14 @@ func (g *Gateway) announce(kind, source string, d LifecycleData) {
 		ctx, cancel := context.WithTimeout(context.Background(), settleTime) // also while the gateway stops
 		defer cancel()
 		err = g.opts.Publisher.Publish(ctx, g.opts.Bus, g.own(event.Event{Type: kind, Source: source,
-			Subject: source[strings.LastIndexByte(source, '/')+1:], DataContentType: "application/json", Data: data}), func(err error) { g.announced(kind, err) })
+			Subject: source[strings.LastIndexByte(source, '/')+1:], DataContentType: "application/json", Data: data}), func(err error) { g.told(kind, err) })
 	}
 	if err != nil {
-		g.announced(kind, err)
+		g.told(kind, err)
 	}
 }
 
-func (g *Gateway) announced(kind string, err error) {
+func (g *Gateway) told(kind string, err error) {
 	if err != nil {
 		g.metrics.lifecycleLost.Inc()
 		g.log.Warn("life-cycle event is lost", "eventType", kind, "err", err)
@@ -96,7 +96,7 @@ func protocolName(v packet.Version) string {
 
 func (c *conn) report(kind string, d LifecycleData) {
 	d.ClientID, d.Principal = c.key.clientID, c.key.principal
-	c.g.announce(kind, c.source, d)
+	c.g.tell(kind, c.source, d)
 }
 
 func (c *conn) announceConnected(id *identity) {
@@ -168,6 +168,6 @@ func (c *conn) authFailed(why, clientID string) {
 	g := c.g
 	g.metrics.authFailures[why].Inc()
 	if g.gate.mayAnnounce(g.now()) {
-		g.announce(DeviceAuthFailed, event.MQTTSource(g.opts.Name, clientID), LifecycleData{ClientID: clientID, Address: c.addr.String(), Reason: why})
+		g.tell(DeviceAuthFailed, event.MQTTSource(g.opts.Name, clientID), LifecycleData{ClientID: clientID, Address: c.addr.String(), Reason: why})
 	}
 }

@@ -26,6 +26,9 @@ import (
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
 
+// in is the server with the failures of a subtest.
+func (s *server) in(t *testing.T) *server { return &server{t: t, bus: s.bus, ln: s.ln, dial: s.dial} }
+
 type tokenKey struct {
 	*ecdsa.PrivateKey
 	id string
@@ -119,8 +122,7 @@ func TestTokenInThePassword(t *testing.T) {
 		"attribute is bad": {key.token(t, map[string]any{"cid": "c", "site": "#"}), packet.NotAuthorized},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := *s
-			s.t = t
+			s := s.in(t)
 			c, ack := s.tryConnect(packet.V5, "c", credentials("whoever", tt.token))
 			if ack.Code != tt.want {
 				t.Fatalf("CONNACK %v, want %v", ack.Code, tt.want)
@@ -264,8 +266,7 @@ func TestEnhancedAuthentication(t *testing.T) {
 		"not asked for":     {auth(packet.ContinueAuthentication, "JWT", "x"), packet.ProtocolError},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := *s
-			s.t = t
+			s := s.in(t)
 			c := s.connect(packet.V5, "d", enhanced(key.token(t, nil)))
 			c.send(tt.send)
 			c.closed(tt.want)

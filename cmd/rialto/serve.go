@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -178,7 +179,7 @@ func (s *settings) options(c *cli) (app.Options, error) {
 		Anonymous: s.anonymous, MQTTAnonymous: s.mqttAnonymous, EgressAllow: allow, TLSCert: s.tlsCert, TLSKey: s.tlsKey,
 		ClientCA: s.clientCA, MQTTClientCA: s.mqttClientCA, MQTTRequireCert: s.mqttRequireCert, MQTTOrigins: s.mqttOrigins,
 		MQTTConnectRate: s.mqttConnectRate, MQTTConnectRatePerIP: s.mqttConnectRatePerIP, Version: version, Logger: slog.New(handler)}
-	for name := range strings.SplitSeq(s.mqttCertName, ",") {
+	for name := range strings.SplitSeq(cmp.Or(s.mqttCertName, "uri,dns,cn"), ",") {
 		o.MQTTCertNames = append(o.MQTTCertNames, mqttgw.CertificateName(strings.TrimSpace(name)))
 	}
 	var maxData int64

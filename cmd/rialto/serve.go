@@ -34,7 +34,7 @@ type settings struct {
 	config, data, listen, mqtt, durability, egressAllow string
 	tlsCert, tlsKey, clientCA                           string
 	mqttClientCA, mqttCertName, mqttOrigins             string
-	mqttRequireCert                                     bool
+	mqttRequireCert, mqttQuiet                          bool
 	mqttConnectRate, mqttConnectRatePerIP               int
 	maxData, reserve, maxStore, ring                    string
 	anonymous, mqttAnonymous                            bool
@@ -88,6 +88,7 @@ The first start writes a key that may do everything to admin.key in the data dir
 	f.StringVar(&s.mqttClientCA, "mqtt-client-ca", "", "instead, MQTT clients may show a certificate signed by this CA (PEM), which is their identity")
 	f.BoolVar(&s.mqttRequireCert, "mqtt-require-cert", false, "they must")
 	f.StringVar(&s.mqttCertName, "mqtt-cert-name", "uri,dns,cn", "where the identity stands in a certificate: the first of these names that it has")
+	f.BoolVar(&s.mqttQuiet, "mqtt-quiet", false, "MQTT clients that connect, leave and subscribe do not become events")
 	f.StringVar(&s.mqttOrigins, "mqtt-origins", "", "hosts whose web pages may use MQTT over WebSocket, such as app.example.com,*.example.org")
 	f.IntVar(&s.mqttConnectRate, "mqtt-connect-rate", 2000, "new MQTT connections in a second; more wait")
 	f.IntVar(&s.mqttConnectRatePerIP, "mqtt-connect-rate-per-ip", 1000, "new MQTT connections of one address in a second; more are closed")
@@ -177,7 +178,7 @@ func (s *settings) options(c *cli) (app.Options, error) {
 	}
 	o := app.Options{Data: s.data, Listen: s.listen, MQTT: s.mqtt, Durability: eventlog.Durability(s.durability),
 		Anonymous: s.anonymous, MQTTAnonymous: s.mqttAnonymous, EgressAllow: allow, TLSCert: s.tlsCert, TLSKey: s.tlsKey,
-		ClientCA: s.clientCA, MQTTClientCA: s.mqttClientCA, MQTTRequireCert: s.mqttRequireCert, MQTTOrigins: s.mqttOrigins,
+		ClientCA: s.clientCA, MQTTClientCA: s.mqttClientCA, MQTTRequireCert: s.mqttRequireCert, MQTTOrigins: s.mqttOrigins, MQTTQuiet: s.mqttQuiet,
 		MQTTConnectRate: s.mqttConnectRate, MQTTConnectRatePerIP: s.mqttConnectRatePerIP, Version: version, Logger: slog.New(handler)}
 	for name := range strings.SplitSeq(cmp.Or(s.mqttCertName, "uri,dns,cn"), ",") {
 		o.MQTTCertNames = append(o.MQTTCertNames, mqttgw.CertificateName(strings.TrimSpace(name)))

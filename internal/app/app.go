@@ -316,7 +316,7 @@ func (a *App) startMQTT(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.gateway, err = mqttgw.New(mqttgw.Options{Publisher: publisher{a.bridge}, Tail: tail, Directory: a.devices, Mappings: a.topics, Lifecycle: true,
+	a.gateway, err = mqttgw.New(mqttgw.Options{Publisher: publisher{a.bridge}, Tail: tail, Directory: a.devices, Mappings: a.topics, Lifecycle: !a.o.MQTTQuiet,
 		Anonymous: a.o.MQTTAnonymous, CertificateNames: a.o.MQTTCertNames,
 		Limits:      mqttgw.Limits{MaxConnectRate: a.o.MQTTConnectRate, MaxConnectRatePerIP: a.o.MQTTConnectRatePerIP},
 		EventLimits: event.Limits{MaxData: a.o.MaxData}, Logger: a.o.Logger, Registerer: a.registry})

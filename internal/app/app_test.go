@@ -401,3 +401,27 @@ func TestBothListenersSpeakTLS(t *testing.T) {
 		return fmt.Sprintf("certificate %d, %v, want the renewed one", n, err), err == nil && n == 2
 	})
 }
+
+// Clients that come and go are events, unless that is switched off.
+func TestQuietMQTT(t *testing.T) {
+	for _, quiet := range []bool{false, true} {
+		o := options(t.TempDir())
+		o.MQTTQuiet = quiet
+		s, _ := start(t, o)
+		c := mqtt3.NewClient(mqtt3.NewClientOptions().AddBroker("tcp://" + s.mqtt).SetClientID("c"))
+		if tok := c.Connect(); !tok.WaitTimeout(10*time.Second) || tok.Error() != nil {
+			t.Fatal(tok.Error())
+		}
+		if tok := c.Publish("t", 1, false, "x"); !tok.WaitTimeout(10*time.Second) || tok.Error() != nil {
+			t.Fatal(tok.Error())
+		}
+		c.Disconnect(100)
+		want := uint64(2)
+		if quiet {
+			want = 1
+		}
+		if e := s.settled("devices", 20*time.Second).Events; e.Accepted < want || quiet && e.Accepted != want {
+			t.Errorf("quiet %v: %d events, want %d", quiet, e.Accepted, want)
+		}
+	}
+}

@@ -33,6 +33,9 @@ type Options struct {
 	TLSCert, TLSKey string // files, or as many of both separated by commas (SNI); both or none: HTTPS, and MQTT over TLS
 	ClientCA        string // file; clients must show a certificate that it has signed
 
+	// MQTTQuiet keeps MQTT clients that connect, leave, subscribe and are refused from becoming events.
+	MQTTQuiet bool
+
 	MQTTClientCA    string // file; instead of ClientCA, MQTT clients may show a certificate that it has signed
 	MQTTRequireCert bool   // they must
 	// MQTTCertNames are the places of a certificate where the identity of its device is looked for; nil = uri, dns, cn.

@@ -170,10 +170,10 @@ func TestCertificatesThatAreNotTrusted(t *testing.T) {
 // Many devices that come back at once over TLS are let in at a pace, all of them, while those that are connected are served.
 func TestReconnectStorm(t *testing.T) {
 	ca := newAuthority(t)
-	const devices = 500
+	const devices = 150
 	s := startTLS(t, ca, tls.NoClientCert, func(o *mqttgw.Options) {
-		o.Limits.MaxConnectRate = 200 // 400 at once, and the last after half a second
-		o.Limits.ConnectTimeout = patience
+		o.Limits.MaxConnectRate = 60 // 120 at once, and the last after half a second
+		o.Limits.ConnectTimeout = 6 * patience
 	})
 	s.dial = func() (net.Conn, error) { return ca.dial(s.ln.Addr(), nil) }
 	served := s.connect(packet.V5, "served")

@@ -101,7 +101,7 @@ func writeClients(out io.Writer, items []json.RawMessage, now time.Time) error {
 		if m.Behind {
 			queued += "+"
 		}
-		rows = append(rows, []string{clean(m.ClientID), clean(orDefault(m.Principal, "-")), clean(orDefault(m.Device, "-")), clean(state),
+		rows = append(rows, []string{shorten(clean(m.ClientID), 40), shorten(clean(orDefault(m.Principal, "-")), 40), clean(orDefault(m.Device, "-")), clean(state),
 			clean(orDefault(m.Address, "-")), clean(orDefault(m.Protocol, "-")), subs, queued, span(now.Sub(m.LastSeen)) + " ago"})
 	}
 	return writeTable(out, []string{"CLIENT ID", "PRINCIPAL", "DEVICE", "STATE", "ADDRESS", "MQTT", "FILTERS", "QUEUED", "LAST SEEN"}, rows)

@@ -23,7 +23,7 @@ type Options struct {
 }
 
 // viewFormat changes when a view's layout does; views of another format are deleted and rebuilt.
-const viewFormat = "4"
+const viewFormat = "5"
 
 // Journal is the set of views. See the package comment for who may call what.
 type Journal struct {
@@ -90,6 +90,7 @@ func openDB(o Options, log *slog.Logger) (*pebble.DB, error) {
 		FormatMajorVersion: pebble.FormatNewest,
 		FS:                 vfs.Default,
 		Logger:             pebbleLog{log},
+		Merger:             merger,
 		MaxOpenFiles:       500,
 		MemTableSize:       8 << 20,
 		// A burst waits for a flush rather than take more memory.
@@ -168,7 +169,7 @@ func (s view) get(k []byte) ([]byte, error) {
 //	i  seq>>20 (4), hash of id (8), seq (8)        -> ""            events by id
 //	s  seq>>20 (4), hash of subject (8), seq (8)   -> ""            events by subject
 //	r  last seq (8)                                -> first, JOURNEY seq    what one message routed
-//	j  seq (8), JOURNEY seq (8)                    -> ""            messages with outcomes of an event
+//	j  seq (8), JOURNEY seq (8)                    -> ""            messages with outcomes of an event, but for the one that routed it
 //	p  seq (8), rule, 0, target                    -> pending       deliveries not settled for good
 //	m  first seq (8), part (4)                     -> ruleset, rules        rules in force
 //	u  rule, 0, revision (8)                       -> JOURNEY seq, document
@@ -178,6 +179,7 @@ func (s view) get(k []byte) ([]byte, error) {
 //	l  hour (4)                                    -> matched, unmatched, lost
 //	o  hour (4), rule, 0, target                   -> counts of deliveries
 //	y  rule or "", 0, target or ""                 -> seq           what was ranged for it until there is dropped
+//	z  seq>>20 (4), state, target, 0, block (1), rule     -> set        positions whose deliveries stand in a state
 //
 // and without a bus in front:
 //
@@ -197,6 +199,11 @@ func key(letter byte, bus string, rest ...byte) []byte {
 func u64(k []byte, v uint64) []byte { return binary.BigEndian.AppendUint64(k, v) }
 func u32(k []byte, v uint32) []byte { return binary.BigEndian.AppendUint32(k, v) }
 
+func appendPendingKey(k []byte, bus string, seq uint64, rule, target string) []byte {
+	k = append(append(append(k, 'p'), bus...), 0)
+	return routeKey(u64(k, seq), rule, target)
+}
+
 func routeKey(k []byte, rule, target string) []byte {
 	k = append(k, rule...)
 	k = append(k, 0)
@@ -204,7 +211,7 @@ func routeKey(k []byte, rule, target string) []byte {
 }
 
 func pendingKey(bus string, seq uint64, r Route) []byte {
-	return routeKey(u64(key('p', bus), seq), r.Rule, r.Target)
+	return appendPendingKey(nil, bus, seq, r.Rule, r.Target)
 }
 
 func dueKey(bus string, p Pending) []byte {

@@ -276,6 +276,8 @@ func (a *application) ranged(seq uint64, hour uint32, r Route) error {
 	}
 	b.Last = seq
 	b.Count++
+	// What a drop ends stays in the set: a search looks at the journey of what it finds.
+	a.moved(idOf(seq, r), 0, Parked)
 	return nil
 }
 
@@ -328,7 +330,7 @@ func (a *application) takeOne(b *backlog, at time.Time, d Taken) error {
 	default: // damage took the record that counted it
 		c.Owed++
 	}
-	return a.park(&Pending{Seq: d.Seq, Route: d.Route, Check: d.Check, Hour: d.Hour, State: Parked, Due: at})
+	return a.park(Pending{Seq: d.Seq, Route: d.Route, Check: d.Check, Hour: d.Hour, State: Parked, Due: at}, 0)
 }
 
 func (a *application) droppedTo(d RoutePair) (uint64, error) {

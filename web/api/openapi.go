@@ -12,7 +12,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/rules"
+	"github.com/rialto-bridge/rialto/targets"
 )
 
 const schemaPrefix = "#/components/schemas/"
@@ -142,8 +144,27 @@ func (a *API) describe() error {
 		"status":  text("one of " + strings.Join(states, ", ")),
 		"origin":  {Type: "object", Description: "how it was published over MQTT"},
 		"others":  {Type: "array", Items: text(""), Description: "positions of other events with this id"},
-		"journey": {Type: "object", Description: "which rules matched, and every attempt to deliver it"},
+		"journey": ref("Journey"),
 	})
+	moment := &huma.Schema{Type: "string", Format: "date-time"}
+	ms := func(description string) *huma.Schema { return &huma.Schema{Type: "number", Description: description} }
+	schemas["Journey"] = &huma.Schema{Type: "object", Description: "which rules matched, and every attempt to deliver it", Required: []string{"state", "rules", "deliveries"},
+		Properties: map[string]*huma.Schema{"state": text("pending, unmatched or routed"), "routedAt": moment, "ruleset": {Type: "integer"},
+			"rules":     {Type: "array", Items: &huma.Schema{Type: "object", Description: "rule, revision, matched and explanation"}},
+			"rulesMore": {Type: "integer", Description: "rules in force that are not listed"},
+			"deliveries": {Type: "array", Items: object([]string{"rule", "revision", "target", "state", "attempts"}, map[string]*huma.Schema{
+				"rule": text(""), "revision": {Type: "integer"}, "target": text(""), "state": text("live, " + strings.Join(bridge.Outcomes, ", ")),
+				"reason": text("why it is in that state"), "due": moment, "attempts": {Type: "array", Items: ref("Attempt")},
+				"deadLetter": text("its id"), "redrives": {Type: "array", Items: &huma.Schema{Type: "object"}}, "discarded": {Type: "object"}})}}}
+	schemas["Attempt"] = object([]string{"n", "at", "durationMs", "ok"}, map[string]*huma.Schema{
+		"n": {Type: "integer"}, "at": moment, "durationMs": ms("altogether"), "ok": {Type: "boolean"}, "status": {Type: "integer"},
+		"reason": text("why it failed: " + reasonList()), "detail": text("for people"),
+		"remote": text("the address that was dialled, such as 192.0.2.7:443"), "reused": {Type: "boolean", Description: "over a connection that was there"},
+		"timings": object(nil, map[string]*huma.Schema{"dnsMs": ms("the name"), "connectMs": ms("the connection"), "tlsMs": ms("its handshake"),
+			"firstByteMs": ms("from the start of the attempt until an answer began")}),
+		"response": text("how the answer of a failed attempt began, at most 16 KiB: status, headers, an empty line, body. Control characters and " +
+			"what may be secret are taken out; never that of an address that is not allowed"),
+		"next": {Type: "string", Format: "date-time", Description: "when the next attempt was due then"}})
 	schemas["DeadCount"] = object([]string{"total", "groups"}, map[string]*huma.Schema{
 		"total":  {Type: "integer"},
 		"groups": {Type: "array", Items: &huma.Schema{Type: "object"}, Description: "by fingerprint, the most frequent first"},
@@ -251,7 +272,9 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 			OperationID: "search-events", Tags: []string{"events"}, Summary: "Search events, newest first",
 			Description: "A page may be short, or empty, and still have a nextCursor: a search looks at so many events and no more.",
 			Parameters: []*huma.Param{bus, queryDoc("type", "exactly this type", nil), queryDoc("source", "exactly this source", nil),
-				queryDoc("subject", "exactly this subject", nil), queryDoc("status", "one of "+strings.Join(states, ", "), nil), from, to, limit, cursor},
+				queryDoc("subject", "exactly this subject", nil), queryDoc("status", "one of "+strings.Join(states, ", "), nil),
+				queryDoc("target", "with a delivery to this target that is parked or has ended", nil),
+				queryDoc("outcome", "with target: how that delivery stands, one of "+strings.Join(bridge.Outcomes, ", "), nil), from, to, limit, cursor},
 			Responses: ok("A page", "application/json", pageSchema(ref("StoredEvent"))),
 		},
 		"GET /v1/buses/{bus}/events/{id}": {
@@ -437,6 +460,14 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 		"GET /": {OperationID: "page", Tags: []string{"operations"}, Summary: "A page that says what listens where",
 			Responses: ok("The page", "text/html", plain)},
 	}
+}
+
+func reasonList() string {
+	var list []string
+	for _, r := range targets.Reasons() {
+		list = append(list, string(r))
+	}
+	return strings.Join(list, ", ")
 }
 
 func deadParams(from, to *huma.Param) []*huma.Param {

@@ -127,7 +127,7 @@ func TestATargetThatStaysDownHasARange(t *testing.T) {
 	f.send("reading", "fresh")
 	f.journey("fresh", bridge.StateDelivered)
 	all := ops.attempts(t, 1)
-	if i := slices.IndexFunc(all, func(d targets.Delivery) bool { return d.Event.ID == "fresh" }); i > n+50 {
+	if i := slices.IndexFunc(all, func(d targets.Delivery) bool { return d.Event.ID == "fresh" }); i > n+count/2 {
 		t.Errorf("%d attempts went before the fresh event", i-n)
 	}
 	if l := f.balanced(); l.Deliveries[0].Delivered != count+1 || l.Deliveries[0].Ranged != 0 {

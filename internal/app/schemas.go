@@ -245,6 +245,9 @@ const deliverySchema = `{
         "maxOpen": {"type": "string", "default": "10m", "description": "How long at most."}
       }
     },
+    "ordering": {"enum": ["none", "key"], "default": "none", "description": "key: events with the same key are delivered in the order in which they were stored, one at a time."},
+    "orderBy": {"type": "string", "maxLength": 4096, "description": "What the key of an event is: partitionkey, subject, source, or an expression over the event; default: the first of these three that it has. An event without one has no order."},
+    "onFailure": {"enum": ["skip", "block"], "default": "skip", "description": "With ordering: key. skip: what fails for good is a dead letter, and the next of its key has its turn. block: it is tried on, and its key waits."},
     "retry": {
       "type": "object",
       "additionalProperties": false,

@@ -309,7 +309,7 @@ func (a *application) outcome(o Outcome) error {
 			p.First = o.At
 		}
 	}
-	p.State, p.Due, p.Record = o.State, o.Due, a.record
+	p.State, p.Due, p.Key, p.Record = o.State, o.Due, o.Key, a.record
 	switch o.State {
 	case Live:
 		return nil
@@ -367,7 +367,7 @@ func (a *application) park(p Pending, was State) error {
 	}
 	b.parked++
 	a.put(p, was)
-	return a.set(dueKey(a.bus, p), nil)
+	return a.set(parkedKey(a.bus, p), nil)
 }
 
 func (a *application) unpark(p *Pending) error {
@@ -376,7 +376,7 @@ func (a *application) unpark(p *Pending) error {
 		return err
 	}
 	b.parked -= min(b.parked, 1)
-	return a.batch.Delete(dueKey(a.bus, *p), nil)
+	return a.batch.Delete(parkedKey(a.bus, *p), nil)
 }
 
 func (a *application) mark(m Mark) error {

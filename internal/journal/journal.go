@@ -183,7 +183,8 @@ func (s view) get(k []byte) ([]byte, error) {
 //
 // and without a bus in front:
 //
-//	d  target, 0, due in ms (8), bus, 0, seq (8), rule    -> ""     parked deliveries in order of due time
+//	d  target, 0, due in ms (8), bus, 0, seq (8), rule    -> ""     other parked deliveries, in order of due time
+//	k  target, 0, key (8), bus, 0, seq (8), rule          -> ""     parked deliveries that have an order
 //	g  target, 0, bus                                     -> parked, next, last, ranged     what waits for a target
 //	x  DEAD seq (8)                                       -> bus, check, hour, outcome     dead letters
 //	v  job (8), bus                                       -> counts     what became of what a job handled
@@ -223,6 +224,19 @@ func dueKey(bus string, p Pending) []byte {
 	return append(k, p.Route.Rule...)
 }
 
+// parkedKey is the key by which a parked delivery is found.
+func parkedKey(bus string, p Pending) []byte {
+	if p.Key == 0 {
+		return dueKey(bus, p)
+	}
+	k := append(lineKey(p.Route.Target, p.Key), bus...)
+	k = u64(append(k, 0), p.Seq)
+	return append(k, p.Route.Rule...)
+}
+
+// lineKey begins the keys of what is parked with an order.
+func lineKey(target string, key64 uint64) []byte { return u64(key('k', target), key64) }
+
 // after returns the smallest key that is larger than every key with this prefix.
 func after(prefix []byte) []byte {
 	k := append([]byte(nil), prefix...)
@@ -242,7 +256,7 @@ func (p *Pending) encode(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(p.Attempts))
 	dst = binary.AppendVarint(dst, millis(p.Due))
 	dst = binary.AppendVarint(dst, millis(p.First))
-	return p.Redrive.encode(binary.AppendUvarint(dst, p.Record))
+	return p.Redrive.encode(u64(binary.AppendUvarint(dst, p.Record), p.Key))
 }
 
 // decode reads the value written by encode into p, whose Seq, Rule and Target come from the key.
@@ -256,6 +270,7 @@ func (p *Pending) decode(b []byte) error {
 	p.Due = fromMillis(d.int())
 	p.First = fromMillis(d.int())
 	p.Record = d.uint()
+	p.Key = d.key()
 	p.Redrive = d.redriven()
 	return d.err
 }

@@ -87,6 +87,7 @@ type Outcome struct {
 	Detail   string        // for people, at most maxDetail bytes
 	Due      time.Time     // Parked: when it is tried again; milliseconds are kept
 	DeadSeq  uint64        // Dead: its place in DEAD
+	Key      uint64        // Parked: what it is in order with, 0 = nothing
 	Exchange Exchange      // how the attempt went on the wire
 }
 
@@ -112,6 +113,7 @@ type Pending struct {
 	First    time.Time // start of the first attempt; zero if there was none
 	Record   uint64    // sequence of the JOURNEY message that says so; not part of the record itself
 	Redrive  *Redriven // nil unless it was redriven; not part of the record either
+	Key      uint64    // Parked: as in its Outcome; not part of the record either
 }
 
 // RuleRef names a rule at a revision.
@@ -150,6 +152,7 @@ const (
 	kindRanged  = 'N' // as kindRouted, with what is ranged behind
 	kindSkipped = 'S' // sequences without an event
 	kindOutcome = 'O'
+	kindKeyed   = 'K' // an outcome with a key before
 	kindPending = 'P'
 	kindMark    = 'M'
 	kindRuleDoc = 'D'
@@ -324,7 +327,12 @@ func (e *Encoder) Outcome(o Outcome) {
 	if o.State != Delivered {
 		head = e.head(x.Head)
 	}
-	e.begin(kindOutcome)
+	if o.State == Parked && o.Key != 0 {
+		e.begin(kindKeyed)
+		e.buf = binary.BigEndian.AppendUint64(e.buf, o.Key)
+	} else {
+		e.begin(kindOutcome)
+	}
 	e.sequence(o.Seq)
 	e.uint(i)
 	e.buf = append(e.buf, byte(o.State))
@@ -531,6 +539,16 @@ func (d *decoder) check() Check {
 	return c
 }
 
+func (d *decoder) key() uint64 {
+	if len(d.b) < 8 {
+		d.fail("short")
+		return 0
+	}
+	k := binary.BigEndian.Uint64(d.b)
+	d.b = d.b[8:]
+	return k
+}
+
 func (d *decoder) bytes() []byte {
 	n := d.uint()
 	if n > uint64(len(d.b)) {
@@ -650,6 +668,14 @@ func (d *decoder) record(v Visitor) error {
 		}
 	case kindOutcome:
 		return call(d, v.Outcome, d.outcome())
+	case kindKeyed:
+		key := d.key()
+		o := d.outcome()
+		if o.State != Parked || key == 0 {
+			d.fail("key")
+		}
+		o.Key = key
+		return call(d, v.Outcome, o)
 	case kindPending:
 		p := Pending{Seq: d.sequence(), Route: d.route(), Check: d.check(), Hour: uint32(d.uint()), State: d.state(),
 			Attempts: int(d.uint()), Due: fromMillis(d.int()), First: fromMillis(d.int())}
@@ -675,8 +701,8 @@ func (d *decoder) record(v Visitor) error {
 		return call(d, v.Redrive, d.redrive())
 	case kindDiscard:
 		return call(d, v.Discard, d.discard())
-	case kindTake:
-		return call(d, v.Taking, d.taking())
+	case kindTake, kindLine:
+		return call(d, v.Taking, d.taking(kind == kindLine))
 	case kindDrop:
 		return call(d, v.Drop, Drop{Rule: d.str(), Target: d.str()})
 	default:

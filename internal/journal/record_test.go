@@ -49,6 +49,8 @@ func everything(e *journal.Encoder) []any {
 		journal.Taking{Target: "ops-webhook", To: 303, At: base.Add(time.Hour), Deliveries: []journal.Taken{
 			{Seq: 301, Route: warm, Check: 5, Hour: 493_001}, {Seq: 302, Route: warm, Check: 6, Hour: 493_002}}},
 		journal.Taking{Target: "archive", To: 400, At: base},
+		journal.Taking{Target: "archive", To: 410, At: base, Deliveries: []journal.Taken{{Seq: 401, Route: log, Key: 1 << 60}, {Seq: 402, Route: log}}},
+		journal.Outcome{Seq: 402, Route: log, State: journal.Parked, At: base, Reason: "order", Due: base, Key: 77},
 		journal.Drop{Rule: "too-warm"},
 		journal.Drop{Target: "archive"},
 	}

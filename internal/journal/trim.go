@@ -116,7 +116,7 @@ func (j *Journal) Forget(bus string) error {
 		if p.State != Parked {
 			return true, nil
 		}
-		return true, b.Delete(dueKey(bus, p), nil)
+		return true, b.Delete(parkedKey(bus, p), nil)
 	})
 	errs := []error{err, j.scan([]byte{'v'}, nil, func(k, _ []byte) (bool, error) {
 		if string(k[9:]) != bus {

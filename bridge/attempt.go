@@ -149,7 +149,11 @@ func (p *path) retry(t *task, policy targets.DeliveryPolicy, res targets.Result,
 	}
 	o := journal.Outcome{State: journal.Parked, Attempt: n, At: began, Duration: took, Status: res.Status,
 		Reason: string(d.Reason), Detail: detailOf(err), Due: d.At, Exchange: journal.Exchange(res.Exchange)}
-	if d.Dead() {
+	switch {
+	case !d.Dead():
+	case t.key != 0 && policy.Ordering != nil && policy.Ordering.Block: // its key waits for somebody, or something, to change
+		o.Due = now.Add(policy.Retry.Again(n, p.b.o.Rand))
+	default:
 		seq, derr := p.b.bury(p, t, o, string(d.End))
 		if derr != nil {
 			if p.hard.Err() != nil {

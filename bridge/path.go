@@ -31,6 +31,7 @@ type path struct {
 
 	ended      chan struct{}         // held by who changes deliveries that have ended
 	difference atomic.Int64          // of the ledger, as last seen
+	resumed    atomic.Bool           // what an earlier run left live was offered
 	problem    atomic.Pointer[error] // why the router waits; nil if it does not
 	routing    patience              // of the router, with what it waits for
 	marksAt    uint64                // the rules that JOURNEY must not forget stand at or behind this sequence of it; only trim looks

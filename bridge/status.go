@@ -24,13 +24,14 @@ func TargetStates() []string {
 
 // TargetStatus is where a target stands and what it is owed.
 type TargetStatus struct {
-	State   string     `json:"state"`           // one of TargetStates
-	Since   *time.Time `json:"since,omitempty"` // when that began, if it is known
-	Reason  string     `json:"reason,omitempty"`
-	Live    int        `json:"live"`              // deliveries waiting in memory or under way
-	Parked  int        `json:"parked"`            // deliveries waiting on disk, over all buses
-	Ranged  int        `json:"ranged,omitempty"`  // of those, how many wait in ranges
-	NextDue *time.Time `json:"nextDue,omitempty"` // when the next of them is tried; absent while none will be
+	State       string     `json:"state"`           // one of TargetStates
+	Since       *time.Time `json:"since,omitempty"` // when that began, if it is known
+	Reason      string     `json:"reason,omitempty"`
+	Live        int        `json:"live"`                  // deliveries waiting in memory or under way
+	Parked      int        `json:"parked"`                // deliveries waiting on disk, over all buses
+	Ranged      int        `json:"ranged,omitempty"`      // of those, how many wait in ranges
+	BlockedKeys int        `json:"blockedKeys,omitempty"` // with ordering: key, how many wait because their first has failed
+	NextDue     *time.Time `json:"nextDue,omitempty"`     // when the next of them is tried; absent while none will be
 }
 
 // TargetStatus returns where a target stands. The error is NotFound if there is no such target.
@@ -56,6 +57,7 @@ func (b *Bridge) TargetStatus(name string) (TargetStatus, error) {
 	if s.State, since, s.Reason = l.state(); !since.IsZero() {
 		s.Since = &since
 	}
+	s.BlockedKeys = l.blocked()
 	s.Live = max(len(l.busy)-len(l.ready), 0)
 	if due.IsZero() || l.target == nil || l.gate.halted() {
 		return s, nil

@@ -35,7 +35,7 @@ type deadStory struct {
 	Revision uint64    `json:"revision"`
 	Target   string    `json:"target"`
 	Reason   string    `json:"reason"`
-	End      string    `json:"end"` // permanent | attempts | age
+	End      string    `json:"end"` // permanent | attempts | age | skipped
 	Detail   string    `json:"detail,omitempty"`
 	Status   int       `json:"status,omitempty"`
 	Response string    `json:"response,omitempty"` // how the last answer began, as in an Attempt

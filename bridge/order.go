@@ -4,6 +4,7 @@ package bridge
 
 import (
 	"container/heap"
+	"math"
 	"slices"
 	"time"
 
@@ -25,6 +26,7 @@ type line struct {
 	parked  bool     // something may be parked
 	way     []uint64 // sequences of what is on its way to be parked
 	failed  bool     // the first that is parked has been tried
+	from    uint64   // nothing parked stands before this sequence
 	due     time.Time
 	index   int  // in the heap, -1 if it is not there
 	loading bool // its first is being read from the views
@@ -74,7 +76,7 @@ func (o *order) of(p *path, key uint64) *line {
 	if o.lines == nil {
 		o.lines = make(map[uint64]*line)
 	}
-	ln := &line{key: key, path: p, index: -1}
+	ln := &line{key: key, path: p, index: -1, from: math.MaxUint64}
 	o.lines[key] = ln
 	return ln
 }
@@ -88,7 +90,7 @@ func (o *order) setParked(ln *line, is bool) {
 		o.parked++
 	} else {
 		o.parked--
-		ln.failed = false
+		ln.failed, ln.from = false, math.MaxUint64
 	}
 }
 
@@ -107,6 +109,7 @@ func (o *order) follow(ln *line) []*task {
 func (o *order) onWay(ln *line, t *task) {
 	o.setParked(ln, true)
 	ln.way = append(ln.way, t.seq)
+	ln.from = min(ln.from, t.seq)
 	ln.changed = true
 }
 
@@ -120,13 +123,18 @@ func (o *order) wait(ln *line, due time.Time) {
 	heap.Push(&o.heads, ln)
 }
 
+// stir takes a line out of the heap.
+func (o *order) stir(ln *line) {
+	if ln.index >= 0 {
+		heap.Remove(&o.heads, ln.index)
+	}
+}
+
 // remove takes a line out.
 func (o *order) remove(ln *line) {
 	o.behind -= len(ln.behind)
 	o.setParked(ln, false)
-	if ln.index >= 0 {
-		heap.Remove(&o.heads, ln.index)
-	}
+	o.stir(ln)
 	delete(o.lines, ln.key)
 	if len(o.lines) == 0 {
 		o.lines = nil // a map never gets smaller
@@ -186,10 +194,13 @@ func (l *lane) left(t *task, o journal.Outcome) (park []*task) {
 		ln.head, ln.failed = nil, false
 		if parked {
 			l.order.setParked(ln, true)
-			ln.failed, ln.due = o.Attempt > 0, o.Due
+			ln.failed, ln.due, ln.from = o.Attempt > 0, o.Due, min(ln.from, t.seq)
 			park = l.order.follow(ln)
 		} else {
 			ln.due = l.b.o.Now()
+			if t.seq >= ln.from {
+				ln.from = t.seq // it was the first; another rule may have the same event
+			}
 		}
 	} else if i := slices.Index(ln.way, t.seq); i >= 0 {
 		ln.way = slices.Delete(ln.way, i, i+1)
@@ -222,10 +233,11 @@ func (l *lane) loadLines() error {
 	o := &l.order
 	now := l.b.o.Now()
 	var due []*line
+	var from []uint64
 	for len(o.heads) > 0 && len(due) < dueBatch && !o.heads[0].due.After(now) {
 		ln := heap.Pop(&o.heads).(*line)
 		ln.loading, ln.changed = true, false
-		due = append(due, ln)
+		due, from = append(due, ln), append(from, ln.from)
 	}
 	if len(due) == 0 {
 		return nil
@@ -234,7 +246,7 @@ func (l *lane) loadLines() error {
 	found := make([]*journal.Pending, len(due))
 	var failed error
 	for i, ln := range due {
-		first, ok, err := l.b.o.Journal.LineOf(l.name, ln.key)
+		first, ok, err := l.b.o.Journal.LineOf(ln.path.name, l.name, ln.key, from[i])
 		if err == nil && ok && l.waiting.Ranged() > 0 {
 			var r journal.Range
 			var open bool
@@ -278,15 +290,21 @@ func (l *lane) loaded(ln *line, first *journal.Pending, now time.Time) {
 	case first.Due.After(now):
 		ln.due, ln.failed = first.Due, first.Attempts > 0
 	default:
-		t := &task{path: ln.path, lane: l, seq: first.Seq, check: first.Check, route: first.Route, attempts: first.Attempts,
-			firstAt: first.First, redrive: first.Redrive, offered: now, key: ln.key}
-		t.settled.Store(true)
+		t := ln.task(l, first, now)
 		ln.head = t
 		l.hold(t)
 		l.ready = append(l.ready, t)
 		return
 	}
 	l.advance(ln)
+}
+
+// task is a parked delivery of the line, to be attempted.
+func (ln *line) task(l *lane, p *journal.Pending, now time.Time) *task {
+	t := &task{path: ln.path, lane: l, seq: p.Seq, check: p.Check, route: p.Route, attempts: p.Attempts, firstAt: p.First,
+		redrive: p.Redrive, offered: now, key: ln.key}
+	t.settled.Store(true)
+	return t
 }
 
 // lineAgain is after how long a line is looked at again whose first cannot be made yet.
@@ -296,21 +314,21 @@ const lineAgain = 100 * time.Millisecond
 func (l *lane) linesOf(p *path) error {
 	return l.b.o.Journal.EachLine(l.name, func(x journal.Line) (bool, error) {
 		if x.Bus == p.name {
-			l.parkedIn(p, x.Key, x.Head.Due, x.Head.Attempts > 0)
+			l.parkedIn(p, x.Key, x.Head.Seq, x.Head.Due, x.Head.Attempts > 0)
 		}
 		return true, nil
 	})
 }
 
 // parkedIn says that something is parked in a line.
-func (l *lane) parkedIn(p *path, key uint64, due time.Time, failed bool) {
+func (l *lane) parkedIn(p *path, key, seq uint64, due time.Time, failed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return
 	}
 	ln := l.order.of(p, key)
-	ln.changed = true
+	ln.changed, ln.from = true, min(ln.from, seq)
 	if l.order.setParked(ln, true); ln.index < 0 && !ln.loading && ln.head == nil {
 		ln.due, ln.failed = due, failed
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/journal"
 	"github.com/rialto-bridge/rialto/targets"
 )
@@ -105,7 +106,7 @@ func TestAFailingHeadBlocksOnlyItsKey(t *testing.T) {
 	f.ordered(0, count, keys)
 	s := f.parked("ops", count/keys)
 	f.eventually(func() (string, bool) {
-		s, _ = f.TargetStatus("ops")
+		s, _ = f.TargetStatus("ops", false)
 		return fmt.Sprintf("%+v", s), s.BlockedKeys == 1
 	})
 	d := f.journey("k0/10", bridge.StatePending).Journey.Deliveries[0]
@@ -118,7 +119,7 @@ func TestAFailingHeadBlocksOnlyItsKey(t *testing.T) {
 	if l := f.balanced(); l.Deliveries[0].Delivered != count || seq.count != count {
 		t.Errorf("account %+v, %d delivered", l.Deliveries, seq.count)
 	}
-	if s, _ := f.TargetStatus("ops"); s.BlockedKeys != 0 {
+	if s, _ := f.TargetStatus("ops", false); s.BlockedKeys != 0 {
 		t.Errorf("status %+v", s)
 	}
 }
@@ -148,7 +149,7 @@ func TestSkipAndBlock(t *testing.T) {
 			if mode == "block" {
 				f.journey("k1/9", bridge.StateDelivered)
 				f.eventually(func() (string, bool) { return "it is not tried on", tries.Load() > 2 })
-				if s, _ := f.TargetStatus("ops"); s.BlockedKeys != 1 || s.Parked != 5 {
+				if s, _ := f.TargetStatus("ops", false); s.BlockedKeys != 1 || s.Parked != 5 {
 					t.Errorf("status %+v", s)
 				}
 				up.Store(true)
@@ -158,6 +159,51 @@ func TestSkipAndBlock(t *testing.T) {
 				t.Errorf("account %+v", l)
 			}
 		})
+	}
+}
+
+// Somebody lets a head that fails go: it is a dead letter, and what follows has its turn.
+func TestABlockedHeadIsSkipped(t *testing.T) {
+	f := newFixture(t)
+	seq := newSequence(t)
+	f.target("ops", `{"ordering":"key","onFailure":"block","retry":{"schedule":["1h"]},"breaker":{"enabled":false}}`, func(d targets.Delivery) error {
+		return seq.attempt(d, func() error {
+			if d.Event.ID == "k0/0" {
+				return targets.StatusError(503, 0)
+			}
+			return nil
+		})
+	})
+	f.rule("all", "reading", "ops")
+	f.start()
+	defer func() { f.stop(time.Second) }()
+	f.ordered(0, 10, 2)
+	f.journey("k1/9", bridge.StateDelivered)
+	f.parked("ops", 5)
+	s, err := f.TargetStatus("ops", false)
+	f.must(err)
+	if len(s.Blocked) != 1 || s.Blocked[0].EventID != "k0/0" || s.Blocked[0].Followers != 4 || s.Blocked[0].Attempts != 1 || s.Blocked[0].Rule != "all" {
+		t.Errorf("status %+v", s)
+	}
+	ctx := context.Background()
+	for id, want := range map[string]fault.Kind{"k0/2": fault.Conflict, "k1/9": fault.Conflict, "none": fault.NotFound} {
+		if _, err := f.Skip(ctx, bridge.SkipRequest{Bus: "default", ID: id}); fault.KindOf(err) != want {
+			t.Errorf("skip of %s: %v, want %v", id, err, want)
+		}
+	}
+	f.rebuild()
+	f.parked("ops", 5)
+	var dead string
+	f.eventually(func() (string, bool) { // its line is known once the bus is taken up
+		dead, err = f.Skip(ctx, bridge.SkipRequest{Bus: "default", ID: "k0/0", By: "me"})
+		return fmt.Sprint(err), err == nil
+	})
+	if l := f.balanced().Deliveries[0]; l.Dead != 1 || l.Delivered != 9 {
+		t.Errorf("account %+v", l)
+	}
+	d := f.journey("k0/0", bridge.StateDead).Journey.Deliveries[0]
+	if d.DeadLetter != dead || d.Reason != "status" || len(d.Attempts) != 1 {
+		t.Errorf("delivery %+v, skipped as %s", d, dead)
 	}
 }
 
@@ -218,6 +264,59 @@ func TestOrderIsKept(t *testing.T) {
 	}
 }
 
+// A target may begin to keep order, and cease to, under load: nothing is lost or made twice, and order is kept from then on.
+func TestOrderIsSwitchedOnAndOff(t *testing.T) {
+	f := newFixture(t)
+	f.opts = bridge.Options{LiveQueue: 16, Unsettled: 20 * time.Millisecond, RangeAfter: 20}
+	var n atomic.Uint64
+	var mu sync.Mutex
+	delivered := map[string]int{}
+	answer := func(d targets.Delivery) error {
+		if n.Add(1)%4 == 0 {
+			return targets.StatusError(503, 0)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		delivered[d.Event.ID]++
+		return nil
+	}
+	none := strings.Replace(orderedPolicy, `"key"`, `"none"`, 1)
+	f.target("ops", none, answer)
+	f.rule("all", "reading", "ops")
+	f.start()
+	const each, rounds = 150, 8
+	for i := range rounds {
+		policy := orderedPolicy
+		if i%2 == 0 {
+			policy = none
+		}
+		f.target("ops", policy, answer)
+		f.ordered(i*each, each, 5)
+		f.pause("ops", i%3 == 0)
+	}
+	f.pause("ops", false)
+	if d := f.balanced().Deliveries[0]; d.Delivered != each*rounds {
+		t.Errorf("account %+v", d)
+	}
+	for id, n := range delivered {
+		if n != 1 {
+			t.Errorf("%s was delivered %d times", id, n)
+		}
+	}
+	seq := newSequence(t)
+	f.target("ops", orderedPolicy, func(d targets.Delivery) error {
+		return seq.attempt(d, func() error {
+			if n.Add(1)%4 == 0 {
+				return targets.StatusError(503, 0)
+			}
+			return nil
+		})
+	})
+	f.ordered(each*rounds, 300, 5)
+	f.balanced()
+	f.stop(time.Second)
+}
+
 // An outage, scaled: an ordered target is down while many events of many keys come, and then back.
 func TestGateOrderedOutage(t *testing.T) {
 	count := 60_000
@@ -228,6 +327,7 @@ func TestGateOrderedOutage(t *testing.T) {
 		}
 	}
 	f := newFixture(t)
+	f.opts.Unsettled = 50 * time.Millisecond
 	var up atomic.Bool
 	seq := newSequence(t)
 	r := f.target("ops", `{"ordering":"key","concurrency":32,"breaker":{"minAttempts":3,"open":"200ms","maxOpen":"200ms"},"retry":{"schedule":["50ms"],"maxAttempts":1000}}`, nil)
@@ -248,7 +348,7 @@ func TestGateOrderedOutage(t *testing.T) {
 	up.Store(true)
 	back := time.Now()
 	f.eventually(func() (string, bool) {
-		s, err := f.TargetStatus("ops")
+		s, err := f.TargetStatus("ops", false)
 		f.must(err)
 		return fmt.Sprintf("%+v", s), s.State == bridge.TargetActive
 	})

@@ -188,7 +188,7 @@ func (p *path) taken(l *lane, all []journal.Taken) {
 			o.Reason = reasonRuleDeleted
 		default:
 			if d.Key != 0 {
-				l.parkedIn(p, d.Key, p.b.o.Now(), false)
+				l.parkedIn(p, d.Key, d.Seq, p.b.o.Now(), false)
 			}
 			continue
 		}

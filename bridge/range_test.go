@@ -118,7 +118,7 @@ func TestATargetThatStaysDownHasARange(t *testing.T) {
 	}
 	up.Store(true)
 	f.eventually(func() (string, bool) {
-		s, err := f.TargetStatus("ops")
+		s, err := f.TargetStatus("ops", false)
 		f.must(err)
 		return fmt.Sprintf("%+v", s), s.State == bridge.TargetActive
 	})
@@ -166,7 +166,7 @@ func TestASlowTargetHasARange(t *testing.T) {
 	f.eventually(func() (string, bool) {
 		f.send("reading", ids(fmt.Sprint("e", sent, "-"), 10)...)
 		sent += 10
-		s, err := f.TargetStatus("ops")
+		s, err := f.TargetStatus("ops", false)
 		f.must(err)
 		return fmt.Sprintf("%+v", s), s.Ranged > 100
 	})

@@ -70,6 +70,7 @@ type End string
 
 // The ends.
 const (
+	EndSkipped   End = "skipped"   // somebody did not want to wait for it
 	EndPermanent End = "permanent" // trying again cannot help
 	EndAttempts  End = "attempts"  // MaxAttempts are used up
 	EndAge       End = "age"       // the next attempt would be later than MaxAge

@@ -70,7 +70,7 @@ func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge, g *mqttgw.Gatew
 				return checked(doc, func(doc []byte) (*targets.Definition, error) { return targets.ParseDefinition(doc, catalog) })
 			},
 			Redact: func(doc []byte) []byte { return secret.Redact(doc) },
-			Status: func(name string, _ bool) any { return targetStatus(b, name) },
+			Status: func(name string, brief bool) any { return targetStatus(b, name, brief) },
 		},
 		{
 			Name: kindRule, Plural: "rules", Scoped: true, Schema: []byte(ruleSchema),
@@ -123,8 +123,8 @@ func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge, g *mqttgw.Gatew
 }
 
 // targetStatus is where a target stands; nil if its definition is not in force.
-func targetStatus(b *bridge.Bridge, name string) any {
-	s, err := b.TargetStatus(name)
+func targetStatus(b *bridge.Bridge, name string, brief bool) any {
+	s, err := b.TargetStatus(name, brief)
 	if err != nil {
 		return nil
 	}

@@ -295,6 +295,10 @@ var targetStatusSchema = fmt.Sprintf(`{
     "live": {"type": "integer", "description": "Deliveries waiting in memory or under way."},
     "parked": {"type": "integer", "description": "Deliveries waiting on disk."},
     "ranged": {"type": "integer", "description": "Of those, the ones that have no record of their own yet, because so many wait."},
+    "blockedKeys": {"type": "integer", "description": "With ordering: key, how many keys wait because their first delivery has failed."},
+    "blocked": {"type": "array", "description": "Some of them, the oldest first; not in lists.", "items": {"type": "object", "properties": {
+      "bus": {"type": "string"}, "eventId": {"type": "string"}, "position": {"type": "string"}, "rule": {"type": "string"}, "attempts": {"type": "integer"},
+      "nextTry": {"type": "string", "format": "date-time"}, "followers": {"type": "integer", "description": "Deliveries that wait for it, up to 1000."}}}},
     "nextDue": {"type": "string", "format": "date-time", "description": "When the next of them is tried; absent while none will be."}
   }
 }`, strings.Join(bridge.TargetStates(), `", "`))

@@ -18,9 +18,11 @@ type Line struct {
 	Head Pending // the first
 }
 
-// LineOf returns the line of a key; ok is false if nothing is parked with it.
-func (j *Journal) LineOf(target string, key uint64) (l Line, ok bool, err error) {
-	err = j.scan(lineKey(target, key), nil, func(k, _ []byte) (bool, error) {
+// LineOf returns the line of a key on a bus from a position on; ok is false if nothing is parked there. Whoever knows that
+// nothing stands before a position says so: what was deleted there costs the reading.
+func (j *Journal) LineOf(bus, target string, key, from uint64) (l Line, ok bool, err error) {
+	prefix := append(append(lineKey(target, key), bus...), 0)
+	err = j.scan(prefix, u64(bytes.Clone(prefix), from), func(k, _ []byte) (bool, error) {
 		l, err = j.readLine(target, k)
 		ok = err == nil
 		return false, err

@@ -32,6 +32,7 @@ type Bridge interface {
 	DeadLetter(ctx context.Context, bus, id string) (*bridge.DeadLetter, error)
 	CountDead(ctx context.Context, f bridge.DeadFilter) (bridge.DeadCount, error)
 	Redrive(ctx context.Context, q bridge.RedriveRequest) (delivery string, err error)
+	Skip(ctx context.Context, q bridge.SkipRequest) (deadLetter string, err error)
 	PlanJob(ctx context.Context, s bridge.JobSpec) (bridge.DeadCount, error)
 	StartJob(ctx context.Context, s bridge.JobSpec) (bridge.Job, error)
 	Jobs(bus string) ([]bridge.Job, error)

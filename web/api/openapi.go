@@ -352,6 +352,15 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 				"redrive": object([]string{"method", "path", "body"}, map[string]*huma.Schema{
 					"method": text(""), "path": text(""), "body": {Type: "object"}})})),
 		},
+		"POST /v1/buses/{bus}/events/{id}:skip": {
+			OperationID: "skip-event", Tags: []string{"deliveries"}, Summary: "End a delivery that holds up its key",
+			Description: "It is parked, and the first of its key at a target that keeps order. It becomes a dead letter, and the next has its turn. " +
+				"rule and target may be left out if the event has one delivery.",
+			Parameters: []*huma.Param{bus, pathParamDoc("id", "of the event")},
+			RequestBody: &huma.RequestBody{Required: true, Content: jsonContent(object(nil, map[string]*huma.Schema{
+				"source": text("which, if several events have the id"), "rule": text(""), "target": text("")}))},
+			Responses: ok("It is a dead letter", "application/json", object([]string{"deadLetter"}, map[string]*huma.Schema{"deadLetter": text("its id")})),
+		},
 		"GET /v1/jobs": {
 			OperationID: "list-jobs", Tags: []string{"deliveries"}, Summary: "List jobs, newest first", Parameters: []*huma.Param{onlyBus},
 			Description: "Those that have ended are kept for 31 days, and at most 1000 of all.",

@@ -65,22 +65,30 @@ func (s *sequence) attempt(d targets.Delivery, accept func() error) error {
 	s.mu.Unlock()
 	err := accept()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.underWay[key] = false
-	last := s.last[key]
-	if d.Position.Seq < last {
-		s.t.Errorf("%s: %d after %d", key, d.Position.Seq, last)
+	if last := s.last[key]; d.Position.Seq < last {
+		s.t.Errorf("%s: %d is tried after %d", key, d.Position.Seq, last)
 	}
-	if err != nil {
-		return err
+	s.mu.Unlock()
+	if err == nil {
+		s.accepted(key, d.Position.Seq)
 	}
-	if d.Position.Seq == last {
+	return err
+}
+
+// accepted notes a success.
+func (s *sequence) accepted(key string, at uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch last := s.last[key]; {
+	case at < last:
+		s.t.Errorf("%s: %d after %d", key, at, last)
+	case at == last:
 		s.repeats++
-	} else {
+	default:
 		s.count++
 	}
-	s.last[key] = d.Position.Seq
-	return nil
+	s.last[key] = at
 }
 
 const orderedPolicy = `{"ordering":"key","concurrency":4,"timeout":"1s","breaker":{"enabled":false},"retry":{"schedule":["5ms"],"maxAttempts":1000}}`

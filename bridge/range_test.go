@@ -80,7 +80,7 @@ func downFor(t *testing.T, count int, up *atomic.Bool) *fixture {
 	const records = 100 // enough for a range to begin; how soon the views know of them is their matter
 	f.publish("reading", "e", 0, records, []byte("{}"))
 	f.eventually(func() (string, bool) {
-		s, err := f.TargetStatus("ops")
+		s, err := f.TargetStatus("ops", false)
 		f.must(err)
 		return fmt.Sprintf("%+v", s), s.Parked >= f.opts.RangeAfter+s.Ranged
 	})

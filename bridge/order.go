@@ -335,6 +335,21 @@ func (l *lane) parkedIn(p *path, key, seq uint64, due time.Time, failed bool) {
 	l.advance(ln)
 }
 
+// recheck has the first of every line looked at again.
+func (l *lane) recheck() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.b.o.Now()
+	for _, ln := range l.order.lines {
+		ln.changed = true
+		if ln.index >= 0 && ln.due.After(now) {
+			l.order.wait(ln, now)
+			l.parkedUntil(now)
+		}
+	}
+	l.start()
+}
+
 // dropLines takes out the lines of a path that has ended. Called with mu held.
 func (l *lane) dropLines(p *path) {
 	for _, ln := range l.order.lines {

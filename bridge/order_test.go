@@ -215,6 +215,29 @@ func TestABlockedHeadIsSkipped(t *testing.T) {
 	}
 }
 
+// The deletion of a rule takes its deliveries out of the order: what waited behind them has its turn at once.
+func TestADeletedRuleHoldsUpNothing(t *testing.T) {
+	f := newFixture(t)
+	f.target("ops", `{"ordering":"key","onFailure":"block","retry":{"schedule":["1h"]},"breaker":{"enabled":false}}`, func(d targets.Delivery) error {
+		if d.Rule == "bad" {
+			return targets.StatusError(503, 0)
+		}
+		return nil
+	})
+	f.rule("bad", "reading", "ops")
+	f.rule("good", "reading", "ops")
+	f.start()
+	defer f.stop(time.Second)
+	f.ordered(0, 3, 1)
+	f.parked("ops", 6)
+	f.setRules(f.rules[1:])
+	for _, d := range f.balanced().Deliveries {
+		if d.Rule == "bad" && d.Cancelled != 3 || d.Rule == "good" && d.Delivered != 3 {
+			t.Errorf("account %+v", d)
+		}
+	}
+}
+
 // Whatever fails, and however often the bridge stops, with ranges and without, each key is delivered in order.
 func TestOrderIsKept(t *testing.T) {
 	for seed := range uint64(3) {

@@ -13,9 +13,6 @@ import (
 	"github.com/rialto-bridge/rialto/targets"
 )
 
-// maxLines is how many keys of a lane may have something parked; what comes beyond goes into a range.
-const maxLines = 10_000
-
 // line is the deliveries of one key that are pending at a lane, in order: its head, which is queued or under way; what is
 // parked, on disk and on its way there; and what waits in memory. If anything is parked, nothing waits in memory.
 type line struct {

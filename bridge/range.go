@@ -57,7 +57,7 @@ func (l *lane) ranges() bool {
 	if l.closed {
 		return false
 	}
-	if l.order.parked >= maxLines {
+	if l.order.parked >= l.b.o.ParkedKeys {
 		return true
 	}
 	if !l.crowded {
@@ -87,7 +87,7 @@ func (l *lane) takeMore(now time.Time) (again time.Time) {
 		return time.Time{}
 	}
 	due := len(l.ready) > 0 || l.loading || !l.nextDue.IsZero() && !now.Before(l.nextDue)
-	if due && l.waiting.Parked() >= l.b.o.RangeAfter/2 || l.order.parked >= maxLines {
+	if due && l.waiting.Parked() >= l.b.o.RangeAfter/2 || l.order.parked >= l.b.o.ParkedKeys {
 		return time.Time{}
 	}
 	if reason, _ := l.gate.parks(now); reason != "" {

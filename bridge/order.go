@@ -228,6 +228,9 @@ func (l *lane) advance(ln *line) {
 // loadLines reads the first of each line that is due, and makes it ready. Called with mu held, which it gives up meanwhile.
 func (l *lane) loadLines() error {
 	o := &l.order
+	if len(o.heads) == 0 {
+		return nil
+	}
 	now := l.b.o.Now()
 	var due []*line
 	var from []uint64

@@ -54,9 +54,10 @@ func (b *Bridge) Skip(ctx context.Context, q SkipRequest) (string, error) {
 	if last.Attempt = t.attempts; len(d.Attempts) > 0 {
 		a := d.Attempts[len(d.Attempts)-1]
 		last.Reason, last.Detail, last.Status, last.At = a.Reason, a.Detail, a.Status, a.At
+		last.Exchange = journal.Exchange{Remote: a.Remote, Head: a.Response}
 		o.Reason = a.Reason
 	}
-	if o.DeadSeq, err = b.bury(p, t, last, targets.Result{}, string(targets.EndSkipped)); err != nil {
+	if o.DeadSeq, err = b.bury(p, t, last, string(targets.EndSkipped)); err != nil {
 		l.unclaim(t)
 		if isGone(err) {
 			return "", fault.New(fault.Conflict, "the event is gone; the next attempt ends the delivery")

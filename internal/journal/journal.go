@@ -23,7 +23,7 @@ type Options struct {
 }
 
 // viewFormat changes when a view's layout does; views of another format are deleted and rebuilt.
-const viewFormat = "5"
+const viewFormat = "6"
 
 // Journal is the set of views. See the package comment for who may call what.
 type Journal struct {

@@ -70,21 +70,25 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 			t.lane.release(t)
 			return nothing
 		}
+		if targets.ReasonOf(err) == targets.ReasonBlockedAddress { // whatever a kind says: nobody is told what answers there
+			res.Status, res.Remote, res.Head = 0, "", ""
+		}
 		err, disable := policy.Status.Apply(err)
 		p.retry(t, policy, res, took, began, err)
 		f := find(err, disable)
 		f.began, f.last = began, p.tell(t, &stored.Event, res, began, err)
 		return f
 	}
-	p.rec.outcome(t, journal.Outcome{State: journal.Delivered, Attempt: t.attempts + 1, At: began, Duration: took, Status: res.Status})
+	p.rec.outcome(t, journal.Outcome{State: journal.Delivered, Attempt: t.attempts + 1, At: began, Duration: took, Status: res.Status,
+		Exchange: journal.Exchange(res.Exchange)})
 	return find(nil, false)
 }
 
 // tell is what the owner of a target is told of an attempt that failed.
 func (p *path) tell(t *task, ev *event.Event, res targets.Result, began time.Time, err error) *lastAttempt {
 	return &lastAttempt{Bus: p.name, Rule: t.route.Rule, Event: ev.ID, Source: ev.Source, Type: ev.Type, Position: p.position(t.seq).String(),
-		Attempt: t.attempts + 1, At: began, Status: res.Status, Reason: string(targets.ReasonOf(err)), Detail: journal.Cut(detailOf(err), maxResponse),
-		Response: journal.Cut(res.Head, maxResponse)}
+		Attempt: t.attempts + 1, At: began, Status: res.Status, Reason: string(targets.ReasonOf(err)), Detail: journal.Cut(detailOf(err), maxTold),
+		Response: journal.Cut(res.Head, maxTold)}
 }
 
 // deliver calls the target. A panic there is a failed attempt and not the end of the process.
@@ -144,9 +148,13 @@ func (p *path) retry(t *task, policy targets.DeliveryPolicy, res targets.Result,
 		t.lane.restUntil(now.Add(d.Rest))
 	}
 	o := journal.Outcome{State: journal.Parked, Attempt: n, At: began, Duration: took, Status: res.Status,
-		Reason: string(d.Reason), Detail: detailOf(err), Due: d.At}
-	if d.Dead() {
-		seq, derr := p.b.bury(p, t, o, res, string(d.End))
+		Reason: string(d.Reason), Detail: detailOf(err), Due: d.At, Exchange: journal.Exchange(res.Exchange)}
+	switch {
+	case !d.Dead():
+	case t.key != 0 && policy.Ordering != nil && policy.Ordering.Block: // its key waits for somebody, or something, to change
+		o.Due = now.Add(policy.Retry.Again(n, p.b.o.Rand))
+	default:
+		seq, derr := p.b.bury(p, t, o, string(d.End))
 		if derr != nil {
 			if p.hard.Err() != nil {
 				t.lane.release(t)

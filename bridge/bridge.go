@@ -40,6 +40,9 @@ type Options struct {
 	Window int
 	// RangeAfter is how many deliveries a lane may have parked before what else would be parked is ranged; 0 = 10 000.
 	RangeAfter int
+	// ParkedKeys is how many keys of a lane that keeps order may have something parked, before what else comes is ranged; 0 =
+	// 10 000.
+	ParkedKeys int
 }
 
 // Bridge is the event path of a process. Close ends it.
@@ -91,6 +94,9 @@ func New(ctx context.Context, o Options) (*Bridge, error) {
 	}
 	if o.Window == 0 {
 		o.Window = 50_000
+	}
+	if o.ParkedKeys == 0 {
+		o.ParkedKeys = 10_000
 	}
 	if o.RangeAfter == 0 {
 		o.RangeAfter = 10_000

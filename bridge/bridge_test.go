@@ -135,7 +135,7 @@ func (f *fixture) status(name, state string) bridge.TargetStatus {
 	var s bridge.TargetStatus
 	f.eventually(func() (string, bool) {
 		var err error
-		s, err = f.TargetStatus(name)
+		s, err = f.TargetStatus(name, false)
 		f.must(err)
 		return fmt.Sprintf("target %s: %+v, want %s", name, s, state), s.State == state
 	})

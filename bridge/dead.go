@@ -35,10 +35,11 @@ type deadStory struct {
 	Revision uint64    `json:"revision"`
 	Target   string    `json:"target"`
 	Reason   string    `json:"reason"`
-	End      string    `json:"end"` // permanent | attempts | age
+	End      string    `json:"end"` // permanent | attempts | age | skipped
 	Detail   string    `json:"detail,omitempty"`
 	Status   int       `json:"status,omitempty"`
-	Response string    `json:"response,omitempty"`
+	Response string    `json:"response,omitempty"` // how the last answer began, as in an Attempt
+	Remote   string    `json:"remote,omitempty"`
 	Attempts int       `json:"attempts"`
 	First    time.Time `json:"first"`
 	Last     time.Time `json:"last"`
@@ -46,11 +47,12 @@ type deadStory struct {
 	Via      string    `json:"via,omitempty"`     // the target whose transform it was rendered with, if not its own
 }
 
-// maxResponse is how much of the far side's answer a dead letter keeps.
-const maxResponse = 1024
+// maxTold is how many bytes are told of an attempt where much else is: of its detail, and in lists and announcements of the
+// answer.
+const maxTold = 1 << 10
 
 // bury writes a dead letter and returns its place in DEAD once it is committed. It blocks while DEAD cannot be written.
-func (b *Bridge) bury(p *path, t *task, o journal.Outcome, res targets.Result, end string) (uint64, error) {
+func (b *Bridge) bury(p *path, t *task, o journal.Outcome, end string) (uint64, error) {
 	stored, err := p.eventOf(t)
 	if err != nil {
 		return 0, err
@@ -60,8 +62,8 @@ func (b *Bridge) bury(p *path, t *task, o journal.Outcome, res targets.Result, e
 		first = o.At
 	}
 	story := deadStory{Bus: p.name, Seq: t.seq, Rule: t.route.Rule, Revision: t.route.Revision,
-		Target: t.route.Target, Reason: o.Reason, End: end, Detail: journal.Cut(o.Detail, maxResponse), Status: o.Status,
-		Response: journal.Cut(res.Head, maxResponse), Attempts: o.Attempt, First: first, Last: o.At}
+		Target: t.route.Target, Reason: o.Reason, End: end, Detail: journal.Cut(o.Detail, maxTold), Status: o.Status,
+		Response: journal.Cut(o.Exchange.Head, targets.MaxHead), Remote: o.Exchange.Remote, Attempts: o.Attempt, First: first, Last: o.At}
 	if t.redrive != nil {
 		story.Redrive, story.Via = redriveName(t.redrive.Job), t.redrive.Via
 	}
@@ -83,13 +85,15 @@ func (b *Bridge) bury(p *path, t *task, o journal.Outcome, res targets.Result, e
 
 // writeDead appends to DEAD. While the log has no room it waits, as the recorder does.
 func (b *Bridge) writeDead(p *path, s deadStory, rec *event.Record) (uint64, error) {
-	story, err := json.Marshal(s)
-	if err != nil {
+	var story bytes.Buffer
+	enc := json.NewEncoder(&story)
+	enc.SetEscapeHTML(false) // a page of HTML would grow sixfold
+	if err := enc.Encode(s); err != nil {
 		return 0, err
 	}
 	header := event.AppendNATS(nil, rec)
 	header = append(header[:len(header)-2], deadHeader+": "...)
-	header = append(append(header, story...), "\r\n\r\n"...)
+	header = append(append(header, bytes.TrimSuffix(story.Bytes(), []byte("\n"))...), "\r\n\r\n"...)
 	msg := eventlog.Message{Subject: "dead." + p.name + "." + s.Target, Header: header, Data: rec.Event.Data}
 	for backoff := 10 * time.Millisecond; ; backoff = min(2*backoff, time.Second) {
 		done := make(chan eventlog.Result, 1)
@@ -227,7 +231,8 @@ type DeadLetter struct {
 	End      string         `json:"end"`
 	Detail   string         `json:"detail,omitempty"`
 	Status   int            `json:"status,omitempty"`
-	Response string         `json:"response,omitempty"`
+	Response string         `json:"response,omitempty"` // how the last answer began, as in an Attempt
+	Remote   string         `json:"remote,omitempty"`   // the address that was dialled last
 	Attempts int            `json:"attempts"`
 	First    time.Time      `json:"firstAttempt"`
 	Last     time.Time      `json:"lastAttempt"`
@@ -247,7 +252,7 @@ type DeadPage struct {
 	NextCursor string // "" on the last page
 }
 
-// DeadLetters lists dead letters, newest first.
+// DeadLetters lists dead letters, newest first. Of long responses it tells the beginning.
 func (b *Bridge) DeadLetters(ctx context.Context, q DeadQuery) (DeadPage, error) {
 	limit, err := limitOf(q.Limit)
 	if err != nil {
@@ -294,6 +299,7 @@ func (b *Bridge) DeadLetters(ctx context.Context, q DeadQuery) (DeadPage, error)
 		if err != nil {
 			return page, err
 		}
+		dl.Response = journal.Cut(dl.Response, maxTold)
 		page.Items = append(page.Items, dl)
 		size += len(raw.Data) + len(raw.Header)
 	}
@@ -409,7 +415,8 @@ func readDead(ref journal.DeadRef, raw eventlog.Raw) (DeadLetter, error) {
 	ev := &rec.Event
 	return DeadLetter{ID: event.Position{Stream: "DEAD", Seq: ref.Seq}.String(), Bus: ref.Bus, Rule: s.Rule, Target: s.Target,
 		EventID: ev.ID, Source: ev.Source, Type: ev.Type, Position: event.Position{Stream: "EV_" + ref.Bus, Seq: s.Seq},
-		Reason: s.Reason, Print: fingerprint(&ref), Redrive: s.Redrive, End: s.End, Detail: s.Detail, Status: s.Status, Response: s.Response, Attempts: s.Attempts,
+		Reason: s.Reason, Print: fingerprint(&ref), Redrive: s.Redrive, End: s.End, Detail: s.Detail, Status: s.Status, Response: s.Response,
+		Remote: s.Remote, Attempts: s.Attempts,
 		First: s.First, Last: s.Last, Event: ev, received: rec.Received}, nil
 }
 

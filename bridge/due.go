@@ -3,6 +3,7 @@
 package bridge
 
 import (
+	"errors"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/journal"
@@ -12,11 +13,15 @@ import (
 // not be among those read, so its due time is kept.
 func (l *lane) load() {
 	l.loading, l.nextDue = true, time.Time{}
+	lerr := l.loadLines()
 	l.mu.Unlock()
 	found, next, err := l.readDue()
 	l.mu.Lock()
 	l.loading = false
-	if err != nil {
+	if len(l.order.heads) > 0 {
+		next = sooner(next, l.order.heads[0].due)
+	}
+	if err = errors.Join(err, lerr); err != nil {
 		wait, say := l.reading.failed(l.b.o.Now())
 		if say {
 			l.b.log.Error("parked deliveries cannot be read, trying again", "targetId", l.name, "err", err)

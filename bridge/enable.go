@@ -25,7 +25,7 @@ type Enabled struct {
 // announced. The errors are NotFound, Conflict if the target is not disabled, and Unavailable if it is enabled now but a
 // restart may find it disabled.
 func (b *Bridge) EnableTarget(ctx context.Context, name, by string) (Enabled, error) {
-	s, err := b.TargetStatus(name)
+	s, err := b.TargetStatus(name, true)
 	if err != nil {
 		return Enabled{}, err
 	}

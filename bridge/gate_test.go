@@ -23,7 +23,7 @@ func (f *fixture) parked(name string, n int) bridge.TargetStatus {
 	var s bridge.TargetStatus
 	f.eventually(func() (string, bool) {
 		var err error
-		s, err = f.TargetStatus(name)
+		s, err = f.TargetStatus(name, false)
 		f.must(err)
 		return fmt.Sprintf("target %s: %+v, want %d parked", name, s, n), s.Parked == n
 	})
@@ -50,7 +50,7 @@ func TestARateIsHeld(t *testing.T) {
 	f.send("reading", ids("e", 10)...)
 	ops.attempts(t, 3)
 	f.eventually(func() (string, bool) {
-		s, err := f.TargetStatus("ops")
+		s, err := f.TargetStatus("ops", false)
 		f.must(err)
 		return fmt.Sprintf("%+v, want limited, and 7 live", s), s.State == bridge.TargetLimited && s.Live == 7 && s.Reason != ""
 	})
@@ -122,7 +122,7 @@ func TestABreakerOpensAndComesBack(t *testing.T) {
 	now.advance(f, 30*time.Second) // the probe fails: open for a minute
 	ops.attempts(t, 11)
 	f.eventually(func() (string, bool) {
-		s, err := f.TargetStatus("ops")
+		s, err := f.TargetStatus("ops", false)
 		f.must(err)
 		return fmt.Sprintf("%+v", s), s.NextDue != nil && s.NextDue.Equal(now.Now().Add(time.Minute))
 	})
@@ -359,13 +359,13 @@ func TestAfterAnOutageFreshEventsGoFirst(t *testing.T) {
 	}
 	f.status("ops", bridge.TargetOpen)
 	f.eventually(func() (string, bool) {
-		s, err := f.TargetStatus("ops")
+		s, err := f.TargetStatus("ops", false)
 		f.must(err)
 		return fmt.Sprintf("%+v, want all parked", s), s.Parked >= backlog-4
 	})
 	up.Store(true)
 	f.eventually(func() (string, bool) {
-		s, err := f.TargetStatus("ops")
+		s, err := f.TargetStatus("ops", false)
 		f.must(err)
 		return "it does not come back", s.State != bridge.TargetOpen
 	})

@@ -76,7 +76,16 @@ func live(dir, life string) {
 	for _, name := range []string{"ops", "other", "passing"} {
 		f.target(name, killPolicy, answer)
 	}
-	f.rule("all", "reading", "ops", "other")
+	inOrder, err := os.OpenFile(filepath.Join(dir, "order"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	f.must(err)
+	f.target("ordered", killOrdered, func(d targets.Delivery) error {
+		if n.Add(1)%20 == 0 || !up.Load() {
+			return targets.StatusError(503, 0)
+		}
+		_, err := fmt.Fprintf(inOrder, "%s %d\n", d.Event.Subject, d.Position.Seq)
+		return err
+	})
+	f.rule("all", "reading", "ops", "other", "ordered")
 	f.rule("passing", "reading", "passing")
 	f.start()
 	go io.Copy(io.Discard, os.Stdin) //nolint:errcheck // until the parent is gone
@@ -86,7 +95,7 @@ func live(dir, life string) {
 	go func() {
 		for i := 0; ; i++ {
 			id := fmt.Sprintf("%s-%d", life, i)
-			rec := &event.Record{Event: event.Event{ID: id, Source: "/test", Type: "reading", Data: []byte("{}")}}
+			rec := &event.Record{Event: event.Event{ID: id, Source: "/test", Subject: fmt.Sprint("k", i%40), Type: "reading", Data: []byte("{}")}}
 			f.must(f.Publish(context.Background(), "default", rec, func(r bridge.Receipt) {
 				if r.Err == nil {
 					acked <- id
@@ -111,6 +120,8 @@ func killOptions() bridge.Options {
 
 const killPolicy = `{"concurrency":4,"timeout":"1s","retry":{"schedule":["20ms"],"maxAttempts":1000},
 	"breaker":{"window":"1s","minAttempts":3,"open":"100ms","maxOpen":"100ms"}}`
+
+var killOrdered = `{"ordering":"key",` + killPolicy[1:]
 
 // disturb takes the targets down and up, edits and deletes a rule, and deletes a target, for ever.
 func disturb(f *fixture, rnd *rand.Rand, up *atomic.Bool) {
@@ -137,7 +148,8 @@ func disturb(f *fixture, rnd *rand.Rand, up *atomic.Bool) {
 }
 
 // A bridge is killed at random moments while deliveries go into ranges and come out of them, while rules are edited and
-// deleted and a target is deleted, with its views kept or deleted. In the end all that was accepted has ended, and was
+// deleted and a target is deleted, with its views kept or deleted. A target that keeps order gets each key in order, and after a
+// kill again what it got last, at most. In the end all that was accepted has ended, and was
 // delivered where its rule and target are still there; the account adds up.
 func TestKillWithRanges(t *testing.T) {
 	dir := t.TempDir()
@@ -197,7 +209,19 @@ func TestKillWithRanges(t *testing.T) {
 			return nil
 		})
 	}
-	f.rule("all", "reading", "ops", "other")
+	seq := newSequence(t)
+	if b, err := os.ReadFile(filepath.Join(dir, "order")); err == nil {
+		for line := range bytes.Lines(b) {
+			var key string
+			var at uint64
+			if _, err := fmt.Sscan(string(line), &key, &at); err != nil {
+				t.Fatal(err)
+			}
+			seq.accepted(key, at)
+		}
+	}
+	f.target("ordered", killOrdered, func(d targets.Delivery) error { return seq.attempt(d, func() error { return nil }) })
+	f.rule("all", "reading", "ops", "other", "ordered")
 	f.rule("passing", "reading", "passing")
 	f.start()
 	defer func() { f.stop(time.Second) }()
@@ -233,6 +257,10 @@ func TestKillWithRanges(t *testing.T) {
 		}
 	}
 	t.Logf("%d accepted in %d lives, %d deliveries before the last start, %d repeated; %+v", len(acked), lives, before, repeats, l.Deliveries)
+	if seq.count < len(acked) {
+		t.Errorf("%d events were delivered in order, %d were accepted", seq.count, len(acked))
+	}
+	t.Logf("in order: %d, repeated %d", seq.count, seq.repeats)
 	was := l.Deliveries
 	f.rebuild()
 	if l := f.balanced(); fmt.Sprint(l.Deliveries) != fmt.Sprint(was) {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/journal"
 	"github.com/rialto-bridge/rialto/targets"
 )
@@ -25,6 +26,8 @@ type task struct {
 	firstAt  time.Time // start of the first attempt; zero if there was none
 	offered  time.Time
 	redrive  *journal.Redriven // nil unless it was redriven
+	key      uint64            // what it is in order with; 0 = nothing. Set when it is offered
+	follows  bool              // something before it waits in a range, so it is parked
 
 	term    uint32      // of the lane's gate, while an attempt is made
 	settled atomic.Bool // an outcome was recorded, so the floor may pass
@@ -67,10 +70,14 @@ type lane struct {
 	closed  bool
 	removed bool // closed because the target was deleted
 
-	crowded   bool // much is parked: what else would be parked is ranged
-	slow      bool // live deliveries were parked lately because they waited for too long
-	taking    bool // a goroutine is taking deliveries out of a range
-	barren    bool // nothing was there to be taken
+	order     order
+	ordering  atomic.Pointer[targets.Ordering] // of def; nil = none
+	takes     atomic.Uint64                    // how often a range's cursor has moved
+	watched   bool                             // the router asks before it offers
+	crowded   bool                             // much is parked: what else would be parked is ranged
+	slow      bool                             // live deliveries were parked lately because they waited for too long
+	taking    bool                             // a goroutine is taking deliveries out of a range
+	barren    bool                             // nothing was there to be taken
 	takeAfter time.Time
 	tookFrom  string // the bus
 }
@@ -99,6 +106,7 @@ func (l *lane) configure(def *targets.Definition, t targets.Target) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.def, l.target = def, t
+	l.ordering.Store(def.Delivery.Ordering)
 	if was := l.gate.configure(def, l.b.o.Now()); was.disabled() {
 		l.b.log.Info("target is enabled", "targetId", l.name)
 		l.tell(targetEnabled, was, nil)
@@ -132,7 +140,9 @@ func (l *lane) hold(t *task) {
 
 // offer hands a live delivery to the lane of its target. It does not block on the target; it may wait for room in the
 // recorder when the delivery has to be parked.
-func (b *Bridge) offer(t *task) {
+//
+// ev is the event if the caller has it.
+func (b *Bridge) offer(t *task, ev *event.Event) {
 	l := b.lane(t.route.Target)
 	if l == nil {
 		t.lane = &lane{b: b, name: t.route.Target, closed: true, removed: true}
@@ -140,6 +150,9 @@ func (b *Bridge) offer(t *task) {
 		return
 	}
 	t.lane, t.offered = l, b.o.Now()
+	if o := l.ordering.Load(); o != nil {
+		t.key = t.path.keyOf(o, t.seq, ev)
+	}
 	l.mu.Lock()
 	if l.closed {
 		removed := l.removed
@@ -150,7 +163,18 @@ func (b *Bridge) offer(t *task) {
 		return // otherwise the bridge is stopping: it stays owed, and the next start takes it up
 	}
 	l.hold(t)
-	if reason, due := l.parksNow(t.offered); reason != "" {
+	reason, due := l.parksNow(t.offered)
+	if t.key != 0 {
+		var park []*task
+		park, reason, due = l.queue(t, reason, due)
+		l.start()
+		l.mu.Unlock()
+		for _, t := range park {
+			t.path.rec.outcome(t, journal.Outcome{State: journal.Parked, At: b.o.Now(), Due: due, Reason: reason})
+		}
+		return
+	}
+	if reason != "" {
 		l.mu.Unlock()
 		t.path.rec.outcome(t, journal.Outcome{State: journal.Parked, At: t.offered, Due: due, Reason: reason})
 		return
@@ -333,11 +357,22 @@ func (l *lane) recorded(t *task, o journal.Outcome) {
 		gone = reasonTargetDeleted
 	case t.path.isDeleted(t.route.Rule):
 		gone = reasonRuleDeleted
-	default:
+	}
+	var behind []*task
+	switch {
+	case l.removed:
+	case t.key != 0:
+		behind = l.left(t, o)
+		l.start()
+	case o.State == journal.Parked && gone == "":
 		l.parkedUntil(o.Due)
 		l.start()
 	}
 	l.mu.Unlock()
+	for _, t := range behind {
+		now := l.b.o.Now()
+		t.path.rec.record(t, journal.Outcome{State: journal.Parked, At: now, Due: now, Reason: reasonOrder}, t.path.rec.addNow)
+	}
 	if gone != "" {
 		t.path.rec.record(t, journal.Outcome{State: journal.Cancelled, At: l.b.o.Now(), Reason: gone}, t.path.rec.addNow)
 	}
@@ -358,6 +393,7 @@ func (l *lane) drop(p *path) {
 	l.live, l.head = slices.DeleteFunc(slices.Clone(l.live[l.head:]), of), 0
 	l.ready = slices.DeleteFunc(slices.Clone(l.ready), of)
 	maps.DeleteFunc(l.busy, func(_ taskID, t *task) bool { return of(t) })
+	l.dropLines(p)
 }
 
 // restUntil keeps the lane from the target until at, at the target's own wish.
@@ -379,7 +415,10 @@ func (l *lane) close(removed bool) []*task {
 	}
 	l.weigh()
 	queued := append([]*task(nil), l.live[l.head:]...)
-	l.live, l.head, l.ready = nil, 0, nil
+	for _, ln := range l.order.lines {
+		queued = append(queued, ln.behind...)
+	}
+	l.live, l.head, l.ready, l.order = nil, 0, nil, order{}
 	return queued
 }
 

@@ -119,6 +119,7 @@ var (
 	lagDesc   = prometheus.NewDesc("rialto_unsettled_events", "Events that are routed and not settled, by bus.", []string{"bus"}, nil)
 	stateDesc = prometheus.NewDesc("rialto_target_state", "1, with where the target stands: "+strings.Join(TargetStates(), ", ")+".", []string{"target", "state"}, nil)
 	diskDesc  = prometheus.NewDesc("rialto_parked_deliveries", "Deliveries waiting on disk, by target, and whether in a range or each with a record.", []string{"target", "ranged"}, nil)
+	blockDesc = prometheus.NewDesc("rialto_target_blocked_keys", "Keys of a target that keeps order which wait because their first delivery has failed.", []string{"target"}, nil)
 	lenDesc   = prometheus.NewDesc("rialto_live_deliveries", "Deliveries waiting in memory or under way, by target.", []string{"target"}, nil)
 )
 
@@ -127,6 +128,7 @@ func (l lag) Describe(ch chan<- *prometheus.Desc) {
 	ch <- lagDesc
 	ch <- lenDesc
 	ch <- diskDesc
+	ch <- blockDesc
 	ch <- stateDesc
 }
 
@@ -140,10 +142,14 @@ func (l lag) Collect(ch chan<- prometheus.Metric) {
 		ln.mu.Lock()
 		n := len(ln.busy)
 		state, _, _ := ln.state()
+		ordered, blocked := ln.ordering.Load() != nil, ln.blocked()
 		ln.mu.Unlock()
 		ch <- prometheus.MustNewConstMetric(lenDesc, prometheus.GaugeValue, float64(n), ln.name)
 		ch <- prometheus.MustNewConstMetric(diskDesc, prometheus.GaugeValue, float64(ln.waiting.Parked()), ln.name, "false")
 		ch <- prometheus.MustNewConstMetric(diskDesc, prometheus.GaugeValue, float64(ln.waiting.Ranged()), ln.name, "true")
+		if ordered || blocked > 0 {
+			ch <- prometheus.MustNewConstMetric(blockDesc, prometheus.GaugeValue, float64(blocked), ln.name)
+		}
 		ch <- prometheus.MustNewConstMetric(stateDesc, prometheus.GaugeValue, 1, ln.name, state)
 	}
 }

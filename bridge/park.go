@@ -60,6 +60,7 @@ const (
 	reasonPaused        = "paused"     // the target is
 	reasonDisabled      = "disabled"   // the target is
 	reasonBreaker       = "breaker"    // of the target is open
+	reasonOrder         = "order"      // something before it, with its key, has its turn first
 	reasonUnderWay      = "under_way"  // its attempt is taking long; it goes on
 	reasonTargetDeleted = journal.ReasonTargetDeleted
 	reasonRuleDeleted   = journal.ReasonRuleDeleted
@@ -84,6 +85,9 @@ func (l *lane) overdue(old func(*task) bool) (queued, underWay []*task, timeout 
 		}
 		l.live, l.head = keep, 0
 	}
+	if len(l.order.lines) > 0 {
+		queued = l.overdueLines(queued, old)
+	}
 	if len(l.busy) == 0 {
 		l.busy = nil // a map never gets smaller, and an idle lane keeps little
 	}
@@ -94,6 +98,11 @@ func (l *lane) overdue(old func(*task) bool) (queued, underWay []*task, timeout 
 		}
 		for _, t := range l.live[l.head:] {
 			waiting[t] = true
+		}
+		for _, ln := range l.order.lines {
+			for _, t := range ln.behind {
+				waiting[t] = true
+			}
 		}
 		for _, t := range l.busy {
 			if !waiting[t] && !t.settled.Load() && old(t) {

@@ -31,6 +31,7 @@ type path struct {
 
 	ended      chan struct{}         // held by who changes deliveries that have ended
 	difference atomic.Int64          // of the ledger, as last seen
+	resumed    atomic.Bool           // what an earlier run left live was offered
 	problem    atomic.Pointer[error] // why the router waits; nil if it does not
 	routing    patience              // of the router, with what it waits for
 	marksAt    uint64                // the rules that JOURNEY must not forget stand at or behind this sequence of it; only trim looks
@@ -398,16 +399,25 @@ func pause(ctx context.Context, d time.Duration) bool {
 // cancelParked ends parked deliveries that nobody can make any more. Live ones end when their turn comes.
 func (p *path) cancelParked(gone func(journal.Route) bool, reason string) {
 	now := p.b.o.Now()
+	ordered := false
 	// One after the other, while they are read: there may be millions.
 	err := p.b.o.Journal.EachPending(p.name, func(d journal.Pending) (bool, error) {
 		if d.State != journal.Parked || !gone(d.Route) {
 			return true, nil
 		}
 		o := journal.Outcome{Seq: d.Seq, Route: d.Route, State: journal.Cancelled, At: now, Reason: reason}
+		ordered = ordered || d.Key != 0
 		return p.rec.add(func(e *journal.Encoder) { e.Outcome(o) }, nil), nil
 	})
 	if err != nil {
 		p.b.log.Error("parked deliveries were not cancelled", "bus", p.name, "err", err)
+	}
+	if ordered { // what held up its key may be gone
+		p.rec.add(func(*journal.Encoder) {}, func() {
+			for _, l := range p.b.allLanes() {
+				l.recheck()
+			}
+		})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
@@ -111,7 +112,36 @@ type Attempt struct {
 	Status     int       `json:"status,omitempty"`
 	Reason     string    `json:"reason,omitempty"`
 	Detail     string    `json:"detail,omitempty"`
+
+	Remote   string     `json:"remote,omitempty"` // the address that was dialled
+	Reused   bool       `json:"reused,omitempty"` // over a connection that was there
+	Timings  *Timings   `json:"timings,omitempty"`
+	Response string     `json:"response,omitempty"` // how the answer of a failed attempt began: status, headers, an empty line, body
+	Next     *time.Time `json:"next,omitempty"`     // when the next attempt was due then
 }
+
+// Timings say where the time of an attempt went, in milliseconds; what did not happen is left out.
+type Timings struct {
+	DNS       float64 `json:"dnsMs,omitempty"`
+	Connect   float64 `json:"connectMs,omitempty"`
+	TLS       float64 `json:"tlsMs,omitempty"`
+	FirstByte float64 `json:"firstByteMs,omitempty"` // since the start of the attempt
+}
+
+func attemptOf(o journal.Outcome) Attempt {
+	x := o.Exchange
+	a := Attempt{N: o.Attempt, At: o.At, DurationMS: milliseconds(o.Duration), OK: o.State == journal.Delivered, Status: o.Status,
+		Reason: o.Reason, Detail: o.Detail, Remote: x.Remote, Reused: x.Reused, Response: x.Head}
+	if t := (Timings{milliseconds(x.DNS), milliseconds(x.Connect), milliseconds(x.TLS), milliseconds(x.FirstByte)}); t != (Timings{}) {
+		a.Timings = &t
+	}
+	if o.State == journal.Parked {
+		a.Next = &o.Due
+	}
+	return a
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // maxOthers is how many other events with its id are named beside an event.
 const maxOthers = 31
@@ -271,7 +301,24 @@ func (p *path) journeyOf(ctx context.Context, f *Found) (*Journey, error) {
 			return nil, err
 		}
 	}
+	out.bound()
 	return out, p.verdicts(out, f.Event, seq)
+}
+
+// maxResponses is how many bytes of responses a journey tells.
+const maxResponses = 512 << 10
+
+// bound leaves out the responses of the first attempts when there are too many.
+func (j *Journey) bound() {
+	room := maxResponses
+	for i := range j.Deliveries {
+		for n := len(j.Deliveries[i].Attempts) - 1; n >= 0; n-- {
+			a := &j.Deliveries[i].Attempts[n]
+			if room -= len(a.Response); room < 0 {
+				a.Response = ""
+			}
+		}
+	}
 }
 
 // whereRanged says of a delivery that waits in a range where that is.
@@ -289,8 +336,7 @@ func (p *path) whereRanged(d *JourneyDelivery) error {
 // add brings an outcome into a delivery.
 func (d *JourneyDelivery) add(o journal.Step) {
 	if o.Attempt > 0 {
-		d.Attempts = append(d.Attempts, Attempt{N: o.Attempt, At: o.At, DurationMS: float64(o.Duration.Microseconds()) / 1000,
-			OK: o.State == journal.Delivered, Status: o.Status, Reason: o.Reason, Detail: o.Detail})
+		d.Attempts = append(d.Attempts, attemptOf(o.Outcome))
 	}
 	switch {
 	case o.Redrive != nil && o.State == journal.Parked:
@@ -383,10 +429,16 @@ func stateOf(j *Journey) string {
 type SearchQuery struct {
 	Type, Source, Subject string
 	Status                string // one of the states above
+	Target                string // with a delivery to this target that is parked or has ended
+	Outcome               string // with Target: how that delivery stands; one of Outcomes
 	From, To              time.Time
 	Limit                 int    // 1-1000; 0 = 100
 	Cursor                string // NextCursor of the last page
 }
+
+// Outcomes are how a delivery can stand that a search looks for.
+var Outcomes = []string{journal.Parked.String(), journal.Delivered.String(), journal.Dead.String(), journal.Expired.String(),
+	journal.Cancelled.String(), journal.Discarded.String()}
 
 // SearchPage is a part of a list of events, newest first. A page may be short, or empty, and still have a NextCursor:
 // the scan budget was used up.
@@ -421,19 +473,27 @@ func (b *Bridge) Search(ctx context.Context, bus string, q SearchQuery) (SearchP
 	default:
 		return page, fault.Invalidf("/status", "must be one of pending, unmatched, delivered, dead, expired, cancelled")
 	}
+	if q.Outcome != "" && (q.Target == "" || !slices.Contains(Outcomes, q.Outcome)) {
+		return page, fault.Invalidf("/outcome", "must be one of %s, and goes with target", strings.Join(Outcomes, ", "))
+	}
 	for budget := searchBudget; budget > 0; {
 		found, next, cost, err := p.candidates(ctx, q, before, limit, budget)
 		if err != nil {
 			return page, err
 		}
 		budget -= cost + stateCost*len(found)
+		seqs := make([]uint64, len(found))
+		for i, e := range found {
+			seqs[i] = e.Seq
+		}
+		journeys, err := p.b.o.Journal.Journeys(ctx, p.name, p.journey, seqs)
+		if err != nil {
+			return page, err
+		}
 		for _, e := range found {
 			f := p.found(e)
-			j, err := p.b.o.Journal.Journey(ctx, p.name, p.journey, e.Seq)
-			if err != nil {
-				return page, err
-			}
-			if f.State = summaryOf(j); q.Status != "" && f.State != q.Status {
+			j := deliveriesOf(journeys[e.Seq])
+			if f.State = stateOf(j); q.Status != "" && f.State != q.Status || !j.has(q.Target, q.Outcome) {
 				continue
 			}
 			if page.Items = append(page.Items, *f); len(page.Items) == limit {
@@ -450,8 +510,15 @@ func (b *Bridge) Search(ctx context.Context, bus string, q SearchQuery) (SearchP
 	return page, nil
 }
 
-// candidates returns events below before (0 = all) that q selects, its status aside, newest first; next is the before to
-// go on with, 1 or less if there are no more. cost is how many messages were looked at.
+// has reports whether a delivery to a target stands as a search wants it; "" wants anything.
+func (j *Journey) has(target, outcome string) bool {
+	return target == "" || slices.ContainsFunc(j.Deliveries, func(d JourneyDelivery) bool {
+		return d.Target == target && d.State != journal.Live && (outcome == "" || d.State.String() == outcome)
+	})
+}
+
+// candidates returns events below before (0 = all) that q selects, its status and outcome aside, newest first; next is
+// the before to go on with, 1 or less if there are no more. cost is how many messages were looked at.
 func (p *path) candidates(ctx context.Context, q SearchQuery, before uint64, limit, budget int) (found []eventlog.Entry, next uint64, cost int, err error) {
 	lq := eventlog.Query{From: q.From, To: q.To, Type: q.Type, Source: q.Source, Subject: q.Subject, Limit: limit, Newest: true, Budget: budget}
 	if before > 0 {
@@ -459,15 +526,22 @@ func (p *path) candidates(ctx context.Context, q SearchQuery, before uint64, lim
 			return nil, 0, 1, nil
 		}
 	}
-	if q.Subject != "" { // the views know where a subject is, but for the tail that they have not read
+	switch {
+	case q.Subject != "": // the views know where a subject is, but for the tail that they have not read
 		indexed, err := p.b.o.Journal.Indexed(p.name)
 		if err != nil {
 			return nil, 0, 0, err
 		}
 		if before > 0 && before <= indexed+1 || p.log.Committed() <= indexed {
-			return p.withSubject(ctx, q, before, min(limit, budget))
+			seqs, err := p.b.o.Journal.BySubject(p.name, q.Subject, before, min(limit, budget))
+			if err != nil {
+				return nil, 0, 0, err
+			}
+			return p.wanted(ctx, q, seqs, min(limit, budget))
 		}
 		lq.FromSeq = indexed + 1
+	case q.Target != "":
+		return p.withOutcome(ctx, q, before, min(limit, budget))
 	}
 	res, err := p.log.Search(ctx, lq)
 	if err != nil {
@@ -479,12 +553,59 @@ func (p *path) candidates(ctx context.Context, q SearchQuery, before uint64, lim
 	return res.Entries, next, max(res.Scanned, 1), nil
 }
 
-// withSubject is candidates out of the views.
-func (p *path) withSubject(ctx context.Context, q SearchQuery, before uint64, limit int) (found []eventlog.Entry, next uint64, cost int, err error) {
-	seqs, err := p.b.o.Journal.BySubject(p.name, q.Subject, before, limit)
+// withOutcome is candidates out of the views of outcomes.
+func (p *path) withOutcome(ctx context.Context, q SearchQuery, before uint64, limit int) (found []eventlog.Entry, next uint64, cost int, err error) {
+	from := p.log.First()
+	if !q.From.IsZero() {
+		if from, err = p.firstSince(ctx, q.From.Add(-arrivalSlack)); err != nil {
+			return nil, 0, 0, err
+		}
+	}
+	if !q.To.IsZero() {
+		end, err := p.firstSince(ctx, q.To.Add(arrivalSlack))
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		if before == 0 || end < before {
+			before = end
+		}
+	}
+	var state journal.State
+	if q.Outcome != "" {
+		if err := state.UnmarshalText([]byte(q.Outcome)); err != nil {
+			return nil, 0, 0, err
+		}
+	}
+	seqs, err := p.b.o.Journal.ByOutcome(p.name, q.Target, state, from, before, limit)
 	if err != nil {
 		return nil, 0, 0, err
 	}
+	return p.wanted(ctx, q, seqs, limit)
+}
+
+// arrivalSlack is by how much events may be out of the order of their arrival.
+const arrivalSlack = time.Minute
+
+// firstSince returns the first position whose event arrived at a time or later, which may be the next to come.
+func (p *path) firstSince(ctx context.Context, at time.Time) (uint64, error) {
+	low, high := p.log.First(), p.log.Committed()+1
+	for low < high {
+		mid := low + (high-low)/2
+		entries, _, err := p.log.Read(ctx, mid, 1, nil)
+		if err != nil {
+			return 0, err
+		}
+		if len(entries) == 0 || entries[0].Seq >= high || !entries[0].Record.Received.Before(at) { // between are gaps
+			high = mid
+		} else {
+			low = entries[0].Seq + 1
+		}
+	}
+	return low, nil
+}
+
+// wanted reads the events that a view has named, at most limit, and keeps those that q selects.
+func (p *path) wanted(ctx context.Context, q SearchQuery, seqs []uint64, limit int) (found []eventlog.Entry, next uint64, cost int, err error) {
 	for _, seq := range seqs {
 		e, err := p.log.Get(ctx, seq)
 		if isGone(err) {
@@ -493,7 +614,7 @@ func (p *path) withSubject(ctx context.Context, q SearchQuery, before uint64, li
 		if err != nil {
 			return nil, 0, 0, err
 		}
-		if r := e.Record; r.Event.Subject == q.Subject && (q.Type == "" || r.Event.Type == q.Type) &&
+		if r := e.Record; (q.Subject == "" || r.Event.Subject == q.Subject) && (q.Type == "" || r.Event.Type == q.Type) &&
 			(q.Source == "" || r.Event.Source == q.Source) && within(r.Received, q.From, q.To) {
 			found = append(found, e)
 		}
@@ -504,24 +625,25 @@ func (p *path) withSubject(ctx context.Context, q SearchQuery, before uint64, li
 	return found, next, max(len(seqs), 1), nil
 }
 
-// summaryOf is stateOf for a journey without explanations.
-func summaryOf(raw journal.Journey) string {
+// deliveriesOf is a journey without explanations.
+func deliveriesOf(raw *journal.Journey) *Journey {
+	j := &Journey{State: "routed", Deliveries: make([]JourneyDelivery, len(raw.Routes))}
 	switch {
 	case !raw.Routed:
-		return StatePending
+		j.State = StatePending
 	case len(raw.Routes) == 0:
-		return StateUnmatched
+		j.State = StateUnmatched
 	}
-	j := Journey{State: "routed", Deliveries: make([]JourneyDelivery, len(raw.Routes))}
 	for i, r := range raw.Routes {
-		j.Deliveries[i].State = journal.Live
+		d := &j.Deliveries[i]
+		d.Target, d.State = r.Target, journal.Live
 		for _, o := range raw.Outcomes {
 			if o.Route.Rule == r.Rule && o.Route.Target == r.Target {
-				j.Deliveries[i].add(o)
+				d.add(o)
 			}
 		}
 	}
-	return stateOf(&j)
+	return j
 }
 
 func limitOf(n int) (int, error) {

@@ -16,8 +16,8 @@ import (
 // takeBytes bounds the record that takes deliveries out of a range, so that one message holds it.
 const takeBytes = 96 << 10
 
-// crowded is the set of lanes that have so much parked that what comes for them may be ranged. The router asks it once for
-// each delivery, without a lock.
+// crowded is the set of lanes that have so much parked that what comes for them may be ranged, and of those that keep order. The
+// router asks it once for each delivery, without a lock.
 type crowded map[string]*lane
 
 // setCrowded puts a lane into the set of those, or takes it out. Called with l's mu held.
@@ -43,8 +43,9 @@ func (b *Bridge) setCrowded(l *lane, is bool) {
 // weigh notes whether the lane has much parked. Called with mu held.
 func (l *lane) weigh() {
 	n := l.waiting.Parked()
-	if is := !l.closed && (n >= l.b.o.RangeAfter || l.crowded && n >= l.b.o.RangeAfter/2); is != l.crowded {
-		l.crowded = is
+	l.crowded = n >= l.b.o.RangeAfter || l.crowded && n >= l.b.o.RangeAfter/2
+	if is := !l.closed && (l.crowded || l.ordering.Load() != nil); is != l.watched {
+		l.watched = is
 		l.b.setCrowded(l, is)
 	}
 }
@@ -53,7 +54,13 @@ func (l *lane) weigh() {
 func (l *lane) ranges() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || !l.crowded {
+	if l.closed {
+		return false
+	}
+	if l.order.parked >= l.b.o.ParkedKeys {
+		return true
+	}
+	if !l.crowded {
 		return false
 	}
 	reason, _ := l.parksNow(l.b.o.Now())
@@ -80,7 +87,7 @@ func (l *lane) takeMore(now time.Time) (again time.Time) {
 		return time.Time{}
 	}
 	due := len(l.ready) > 0 || l.loading || !l.nextDue.IsZero() && !now.Before(l.nextDue)
-	if due && l.waiting.Parked() >= l.b.o.RangeAfter/2 {
+	if due && l.waiting.Parked() >= l.b.o.RangeAfter/2 || l.order.parked >= l.b.o.ParkedKeys {
 		return time.Time{}
 	}
 	if reason, _ := l.gate.parks(now); reason != "" {
@@ -156,9 +163,15 @@ func (p *path) take(l *lane, r journal.Range, limit int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if o := l.ordering.Load(); o != nil {
+		for i := range t.Deliveries {
+			t.Deliveries[i].Key = p.keyOf(o, t.Deliveries[i].Seq, nil)
+		}
+	}
 	if !p.rec.add(func(e *journal.Encoder) { e.Taking(t) }, func() { p.taken(l, t.Deliveries) }) {
 		return 0, errEnded
 	}
+	defer l.takes.Add(1)
 	return len(t.Deliveries), p.rec.sync(p.ctx)
 }
 
@@ -174,6 +187,9 @@ func (p *path) taken(l *lane, all []journal.Taken) {
 		case rs.byName[d.Route.Rule] == nil:
 			o.Reason = reasonRuleDeleted
 		default:
+			if d.Key != 0 {
+				l.parkedIn(p, d.Key, d.Seq, p.b.o.Now(), false)
+			}
 			continue
 		}
 		p.rec.addNow(func(e *journal.Encoder) { e.Outcome(o) }, nil)

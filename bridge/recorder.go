@@ -132,7 +132,7 @@ func (r *recorder) seal() {
 func (r *recorder) outcome(t *task, o journal.Outcome) { r.record(t, o, r.add) }
 
 func (r *recorder) record(t *task, o journal.Outcome, add func(func(*journal.Encoder), func()) bool) {
-	o.Seq, o.Route = t.seq, t.route
+	o.Seq, o.Route, o.Key = t.seq, t.route, t.key
 	settles := !t.settled.Swap(true)
 	if !add(func(e *journal.Encoder) {
 		t.final = true
@@ -155,7 +155,7 @@ func (r *recorder) overtake(t *task, o journal.Outcome) {
 	if t.settled.Swap(true) {
 		return
 	}
-	o.Seq, o.Route = t.seq, t.route
+	o.Seq, o.Route, o.Key = t.seq, t.route, t.key
 	r.add(func(e *journal.Encoder) {
 		if !t.final {
 			e.Outcome(o)

@@ -3,6 +3,7 @@
 package bridge
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -106,9 +107,15 @@ func (p *path) resume() (next uint64, err error) {
 	for seq := floor + 1; seq <= routed; seq++ {
 		p.track.add(seq, owed[seq])
 	}
-	for _, d := range live {
-		p.b.offer(&task{path: p, seq: d.Seq, check: d.Check, route: d.Route, attempts: d.Attempts, firstAt: d.First})
+	for _, l := range p.b.allLanes() { // before anything stands behind it
+		if err := l.linesOf(p); err != nil {
+			return 0, err
+		}
 	}
+	for _, d := range live {
+		p.b.offer(&task{path: p, seq: d.Seq, check: d.Check, route: d.Route, attempts: d.Attempts, firstAt: d.First}, nil)
+	}
+	p.resumed.Store(true)
 	if len(live) > 0 {
 		p.b.log.Info("deliveries taken up again", "bus", p.name, "count", len(live))
 	}
@@ -136,6 +143,7 @@ type router struct {
 	// What goes into ranges, and the lanes it is for.
 	ranged   []journal.Route
 	rangedIn []*lane
+	ranging  map[*lane]*ranging
 }
 
 // mark makes the newest rules the current ones, and has it written down from which position on they are in force
@@ -223,14 +231,21 @@ func (r *router) event(e eventlog.Entry) bool {
 	p := r.p
 	r.routes, r.ranged, r.rangedIn = r.routes[:0], r.ranged[:0], nil
 	crowded := p.b.crowded.Load()
+	var follows []string // targets where a range goes before it
 	for _, m := range r.matches {
 		for i := range m.Rule.Targets {
 			route := journal.Route{Rule: m.Rule.Name, Revision: m.Rule.Revision, Target: m.Rule.Targets[i].Target}
-			if crowded == nil || !r.ranges((*crowded)[route.Target]) {
-				r.routes = append(r.routes, route)
-				continue
+			if crowded != nil {
+				ranges, after := r.ranges((*crowded)[route.Target], e.Seq)
+				if ranges {
+					r.ranged = append(r.ranged, route)
+					continue
+				}
+				if after {
+					follows = append(follows, route.Target)
+				}
 			}
-			r.ranged = append(r.ranged, route)
+			r.routes = append(r.routes, route)
 		}
 	}
 	check := journal.CheckOf(ev.Key())
@@ -262,20 +277,77 @@ func (r *router) event(e eventlog.Entry) bool {
 	}
 	p.counters.routed(len(r.routes) + len(r.ranged))
 	for _, route := range r.routes {
-		p.b.offer(&task{path: p, seq: e.Seq, check: check, route: route})
+		p.b.offer(&task{path: p, seq: e.Seq, check: check, route: route, follows: follows != nil && slices.Contains(follows, route.Target)}, ev)
 	}
 	return true
 }
 
-// ranges reports whether a delivery to a lane goes into a range, as long as one record can name it.
-func (r *router) ranges(l *lane) bool {
-	if l == nil || len(r.ranged) == routesPart || !l.ranges() {
-		return false
+// ranges reports whether a delivery to a lane goes into a range, as long as one record can name it, or follows one: then it is
+// parked, where order matters.
+func (r *router) ranges(l *lane, seq uint64) (ranges, follows bool) {
+	if l == nil {
+		return false, false
+	}
+	ranges = l.ranges()
+	if l.ordering.Load() != nil {
+		ranges, follows = r.inOrder(l, ranges)
+	}
+	if len(r.ranged) == routesPart {
+		return false, ranges || follows
+	}
+	if !ranges {
+		return false, follows
 	}
 	if !slices.Contains(r.rangedIn, l) {
 		r.rangedIn = append(r.rangedIn, l)
 	}
-	return true
+	if s := r.ranging[l]; s != nil {
+		s.last, s.closing = seq, false
+	}
+	return true, false
+}
+
+// ranging is what the router knows of the range of a lane that keeps order.
+type ranging struct {
+	last    uint64 // the last event in it; 0 = there is none
+	takes   uint64 // of the lane, when the views were asked
+	closing bool   // little is left in it: what comes is parked behind it, so that it can end
+}
+
+// inOrder says what becomes of a delivery to a lane that keeps order: while there is a range on this bus, what comes must not
+// go before it.
+func (r *router) inOrder(l *lane, ranges bool) (into, follows bool) {
+	s := r.ranging[l]
+	takes := l.takes.Load()
+	if s == nil || s.last > 0 && s.takes != takes {
+		known, open, err := r.p.b.o.Journal.RangeOf(r.p.name, l.name)
+		routed, rerr := r.p.b.o.Journal.RoutedTo(r.p.name)
+		if err = errors.Join(err, rerr); err != nil {
+			r.p.b.log.Error("a range cannot be looked up", "bus", r.p.name, "targetId", l.name, "err", err)
+			return true, false
+		}
+		if s == nil {
+			s = &ranging{last: known.Last}
+			if r.ranging == nil {
+				r.ranging = make(map[*lane]*ranging)
+			}
+			r.ranging[l] = s
+		}
+		s.takes = takes
+		switch {
+		case !open && routed >= s.last:
+			s.last, s.closing = 0, false
+		case open && known.Count <= uint64(r.p.b.o.RangeAfter/2):
+			s.closing = true
+		}
+	}
+	switch {
+	case ranges || s.last == 0:
+		return ranges, false
+	case s.closing:
+		return false, true
+	}
+	return true, false
 }
 
 // skipped passes over sequences that hold no event.

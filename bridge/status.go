@@ -24,17 +24,19 @@ func TargetStates() []string {
 
 // TargetStatus is where a target stands and what it is owed.
 type TargetStatus struct {
-	State   string     `json:"state"`           // one of TargetStates
-	Since   *time.Time `json:"since,omitempty"` // when that began, if it is known
-	Reason  string     `json:"reason,omitempty"`
-	Live    int        `json:"live"`              // deliveries waiting in memory or under way
-	Parked  int        `json:"parked"`            // deliveries waiting on disk, over all buses
-	Ranged  int        `json:"ranged,omitempty"`  // of those, how many wait in ranges
-	NextDue *time.Time `json:"nextDue,omitempty"` // when the next of them is tried; absent while none will be
+	State       string        `json:"state"`           // one of TargetStates
+	Since       *time.Time    `json:"since,omitempty"` // when that began, if it is known
+	Reason      string        `json:"reason,omitempty"`
+	Live        int           `json:"live"`                  // deliveries waiting in memory or under way
+	Parked      int           `json:"parked"`                // deliveries waiting on disk, over all buses
+	Ranged      int           `json:"ranged,omitempty"`      // of those, how many wait in ranges
+	BlockedKeys int           `json:"blockedKeys,omitempty"` // with ordering: key, how many wait because their first has failed
+	Blocked     []BlockedHead `json:"blocked,omitempty"`     // some of them
+	NextDue     *time.Time    `json:"nextDue,omitempty"`     // when the next of them is tried; absent while none will be
 }
 
-// TargetStatus returns where a target stands. The error is NotFound if there is no such target.
-func (b *Bridge) TargetStatus(name string) (TargetStatus, error) {
+// TargetStatus returns where a target stands; brief leaves out Blocked. The error is NotFound if there is no such target.
+func (b *Bridge) TargetStatus(name string, brief bool) (TargetStatus, error) {
 	l := b.lane(name)
 	if l == nil {
 		return TargetStatus{}, fault.New(fault.NotFound, "no target %q", name)
@@ -44,6 +46,11 @@ func (b *Bridge) TargetStatus(name string) (TargetStatus, error) {
 	due, err := b.o.Journal.NextDue(name)
 	if err != nil {
 		return s, err
+	}
+	if !brief {
+		if s.Blocked, err = l.blockedHeads(); err != nil {
+			return s, err
+		}
 	}
 	s.Ranged = l.waiting.Ranged()
 	s.Parked = l.waiting.Parked() + s.Ranged
@@ -56,6 +63,7 @@ func (b *Bridge) TargetStatus(name string) (TargetStatus, error) {
 	if s.State, since, s.Reason = l.state(); !since.IsZero() {
 		s.Since = &since
 	}
+	s.BlockedKeys = l.blocked()
 	s.Live = max(len(l.busy)-len(l.ready), 0)
 	if due.IsZero() || l.target == nil || l.gate.halted() {
 		return s, nil

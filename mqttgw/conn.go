@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
@@ -39,8 +40,17 @@ type conn struct {
 	aliasMax    uint16        // topic aliases that the client allows
 	will        *will         // of the CONNECT, until the session has it
 	session     *session      // nil until CONNECT is accepted
+	since       time.Time     // CONNECT
+	enhanced    bool          // the client has connected with enhanced authentication
+	expiry      *time.Timer   // ends the connection when its identity does; nil = never; the reader's
 
 	aliases map[uint16]string // inbound topic aliases; the reader's
+
+	kin kinship // guarded by Gateway.mu
+
+	lastSeen atomic.Int64           // when the last packet came, in Unix nanoseconds
+	rights   atomic.Pointer[rights] // nil = everything is allowed
+	quota    atomic.Pointer[quota]  // of publishes; nil = none; what it points to is the reader's
 
 	mu          sync.Mutex        // taken inside the session's
 	room        sync.Cond         // of mu: admission of the next packet, and the writer's end, wait here
@@ -50,6 +60,9 @@ type conn struct {
 	uplink      uplink            // guarded by mu; see publish.go
 	uncommitted int               // guarded by mu; answers that wait for their record
 	whyText     string            // guarded by mu; for the client
+	held        *session          // guarded by mu; session, for others than the reader
+	who         *identity         // guarded by mu; what it was judged by last
+	standing    standing          // guarded by mu; what the directory said then
 	why         *packet.Reason    // guarded by mu; set once: this side ends the connection, and says so to an MQTT 5 client
 	ended       bool              // guarded by mu; nothing is queued any more
 	gone        chan struct{}     // guarded by mu; made by who waits for detached
@@ -112,6 +125,7 @@ func (c *conn) read() (clean bool) {
 // pile up. Deliveries stop at MaxOutbound, so only answers can reach twice that: a client that reads nothing but
 // acknowledges messages is still listened to. ready then sets the time by which the packet has to be there.
 func (c *conn) ready(limit int) error {
+	c.lastSeen.Store(c.g.now().UnixNano())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.why == nil && !c.out.broken && (c.uplink.full(&c.g.limits) || c.out.size > 2*c.g.limits.MaxOutbound || c.uncommitted >= maxUncommitted) {
@@ -199,6 +213,8 @@ func (c *conn) handle(first byte, body []byte) (clean bool, err error) {
 		}
 		c.send(&packet.Ping{Kind: packet.TypePingresp})
 		return false, nil
+	case packet.TypeAuth:
+		return false, c.takeAuth(first, body)
 	case packet.TypeDisconnect:
 		return c.takeDisconnect(first, body)
 	}
@@ -299,6 +315,9 @@ const (
 
 // finish leaves the session, says goodbye, and waits for the writer. clean tells whether the will is dropped.
 func (c *conn) finish(clean bool) {
+	if c.expiry != nil {
+		c.expiry.Stop()
+	}
 	c.detach(clean)
 	if c.shuttingDown() {
 		c.awaitAcks()
@@ -391,6 +410,7 @@ func (c *conn) halfClose() {
 
 // detach leaves the session: no more deliveries, the will is handed over, the client id is free.
 func (c *conn) detach(clean bool) {
+	c.announceEnd()
 	c.leave(clean)
 	c.g.release(c)
 	c.mu.Lock()

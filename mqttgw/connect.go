@@ -3,7 +3,6 @@
 package mqttgw
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"io"
@@ -70,11 +69,17 @@ func (c *conn) connect() bool {
 		c.refuseConnect(err)
 		return false
 	}
+	c.reconsider() // a change may have come between the answer of the directory and the claim
+	c.mu.Lock()
+	who := c.who
+	c.mu.Unlock()
+	c.awaitExpiry(who)
 	c.established = true
 	c.g.gate.establish(c.addr)
 	c.g.metrics.connections.Inc()
 	answer.SessionPresent = present
 	c.attach(answer)
+	c.announceConnected(who)
 	c.g.log.Debug("connected", "clientId", c.key.clientID, "principal", c.key.principal, "address", c.addr.String(), "version", int(c.version))
 	return true
 }
@@ -131,10 +136,6 @@ func (c *conn) refuseConnect(err error) {
 
 // accept checks a CONNECT, sets what the connection takes from it, and returns the CONNACK.
 func (c *conn) accept(p *packet.Connect) (*packet.Connack, error) {
-	if _, ok := p.Properties.Find(packet.AuthenticationMethod); ok {
-		c.g.metrics.authFailures[authMethod].Inc()
-		return nil, &refusal{packet.BadAuthenticationMethod, v3Forbidden, refusedAuth}
-	}
 	ack := &packet.Connack{}
 	id := string(p.ClientID)
 	switch {
@@ -146,11 +147,15 @@ func (c *conn) accept(p *packet.Connect) (*packet.Connack, error) {
 		id = "auto-" + strings.ToLower(rand.Text())
 		ack.Properties = ack.Properties.AppendString(packet.AssignedClientID, id)
 	}
-	principal, err := c.authorize(p, id)
+	who, err := c.authorize(p, id)
 	if err != nil {
 		return nil, err
 	}
-	c.key = sessionKey{principal: principal, clientID: id}
+	if _, c.enhanced = p.Properties.Find(packet.AuthenticationMethod); c.enhanced {
+		ack.Properties = ack.Properties.AppendString(packet.AuthenticationMethod, tokenMethod)
+	}
+	c.since = c.g.now()
+	c.key = sessionKey{principal: who.principal, clientID: id}
 	c.source = event.MQTTSource(c.g.opts.Name, id)
 	if err := c.takeWill(p); err != nil {
 		return nil, err
@@ -193,31 +198,32 @@ func (c *conn) announce(ps packet.Properties) packet.Properties {
 	return ps
 }
 
-// authorize returns the principal of a CONNECT.
-func (c *conn) authorize(p *packet.Connect, id string) (principal string, err error) {
-	why := authMissing
-	if p.HasUser {
-		ctx, cancel := context.WithTimeoutCause(c.g.life, authTime, errors.New("too many log-ins at once"))
-		defer cancel()
-		var dev *Device
-		if dev, why = c.g.authenticate(ctx, c.addr, string(p.Username), p.Password, id); why == "" {
-			return dev.Principal, nil
-		}
-	} else if c.g.opts.Anonymous {
-		return "", nil
+// authorize finds out who the client is and what it may do.
+func (c *conn) authorize(p *packet.Connect, id string) (*identity, error) {
+	who, why := c.identify(p, id)
+	if why == "" {
+		why = c.judge(who, id)
 	}
-	c.g.metrics.authFailures[why].Inc()
+	if why == "" {
+		return who, nil
+	}
+	c.authFailed(why, id)
+	code, v3 := packet.BadUserOrPassword, v3Credentials
 	switch why {
 	case authClientID:
-		return "", &refusal{packet.ClientIDInvalid, v3ClientID, refusedAuth}
+		code, v3 = packet.ClientIDInvalid, v3ClientID
 	case authBusy:
-		return "", &refusal{packet.ServerBusy, v3Unavailable, refusedAuth}
+		code, v3 = packet.ServerBusy, v3Unavailable
 	case authBlocked:
-		return "", &refusal{packet.ConnectionRateExceeded, v3Unavailable, refusedAuth}
-	case authMissing:
-		return "", &refusal{packet.NotAuthorized, v3Forbidden, refusedAuth}
+		code, v3 = packet.ConnectionRateExceeded, v3Unavailable
+	case authBanned:
+		code, v3 = packet.Banned, v3Forbidden
+	case authMissing, authCertificate, authRights:
+		code, v3 = packet.NotAuthorized, v3Forbidden
+	case authMethod:
+		code, v3 = packet.BadAuthenticationMethod, v3Forbidden
 	}
-	return "", &refusal{packet.BadUserOrPassword, v3Credentials, refusedAuth}
+	return nil, &refusal{code, v3, refusedAuth}
 }
 
 // takeOver ends the connection that holds the client id and waits until its session has ended, so that its will is in
@@ -295,6 +301,9 @@ func (c *conn) openSession(p *packet.Connect) (present bool, err error) {
 		return false, &refusal{packet.ServerUnavailable, v3Unavailable, refusedSessions}
 	}
 	c.session = s
+	c.mu.Lock()
+	c.held = s
+	c.mu.Unlock()
 	return present, nil
 }
 
@@ -348,6 +357,7 @@ func (c *conn) attach(answer *packet.Connack) {
 	defer c.mu.Unlock()
 	c.queue(answer)
 	s.conn = c
+	s.holder.Store(c)
 	s.resends = len(s.flying)
 	for i := range s.flying {
 		s.flying[i].resend = true

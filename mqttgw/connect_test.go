@@ -3,12 +3,7 @@
 package mqttgw_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"math/big"
 	"net"
 	"os"
 	"strings"
@@ -366,25 +361,8 @@ func TestDirectoryChangesTakeEffectAtOnce(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, cert, cert, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool.AddCert(parsed)
-	s := start(t, func(o *mqttgw.Options) {
-		o.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
-	})
+	ca := newAuthority(t)
+	s := startTLS(t, ca, tls.NoClientCert)
 	plain := s.open(packet.V5)
 	plain.raw([]byte("\x10\x0d\x00\x04MQTT\x05\x02\x00\x00\x00\x00\x00"))
 	for p := make([]byte, 64); ; { // an alert, then the end
@@ -392,9 +370,7 @@ func TestTLS(t *testing.T) {
 			break
 		}
 	}
-	s.dial = func() (net.Conn, error) {
-		return tls.Dial("tcp", s.ln.Addr().String(), &tls.Config{RootCAs: pool})
-	}
+	s.dial = func() (net.Conn, error) { return ca.dial(s.ln.Addr(), nil) }
 	c := s.connect(packet.V5, "secure")
 	c.subscribe(1, "t")
 	c.send(publish("t", strings.Repeat("x", 100_000), 1, 5))

@@ -114,10 +114,11 @@ func (h *hit) add(s *subscription) {
 	h.ids = append(h.ids[:len(h.ids):len(h.ids)], s.id...)
 }
 
-// suits reports whether a subscription takes a message that matches its filter.
+// suits reports whether a subscription takes a message that matches its filter. What the client may not receive, because
+// its rights say so or have changed since SUBSCRIBE, it does not get.
 func (s *subscription) suits(m *message) bool {
 	own := s.noLocal && m.origin.Client == s.session.key.clientID && m.origin.Principal == s.session.key.principal
-	return s.since < m.seq && !own
+	return s.since < m.seq && !own && s.session.mayReceive(m.origin.Topic)
 }
 
 // hasRoom reports whether another QoS 1 or 2 message can be sent for the first time. The session's mu and mu are held.

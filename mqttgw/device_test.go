@@ -13,7 +13,10 @@ import (
 	"github.com/rialto-bridge/rialto/mqttgw"
 )
 
-const goodHash = "pbkdf2-sha256$20000$AAAAAAAAAAAAAAAAAAAAAA==$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+const (
+	goodHash   = "$argon2id$v=19$m=8192,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+	goodBcrypt = "$2b$04$abcdefghijklmnopqrstuu5Gqgqvn8Jbm.aSGQGZvJmSvAmeJm.6i"
+)
 
 func TestParseDevice(t *testing.T) {
 	tests := []struct {
@@ -30,16 +33,26 @@ func TestParseDevice(t *testing.T) {
 		{"unknown field", `{"name":"b","pasword":{}}`, []string{"/pasword"}},
 		{"wrong type", `{"name":7}`, []string{"/name"}},
 		{"wrong nested type", `{"name":"b","password":{"value":7}}`, []string{"/password/value"}},
-		{"all wrong", `{"kind":"Rule","name":"B","principal":"","clientIds":["a",""]}`, []string{"/kind", "/name", "/principal", "/clientIds/1", "/password"}},
+		{"all wrong", `{"kind":"Rule","name":"B","principal":"","clientIds":["a",""]}`, []string{"/kind", "/name", "/principal", "/clientIds/1"}},
 		{"no secret", `{"name":"b","password":{}}`, []string{"/password"}},
 		{"two secrets", `{"name":"b","password":{"value":"x","ref":"env:A"}}`, []string{"/password"}},
 		{"empty value", `{"name":"b","password":{"value":""}}`, []string{"/password/value"}},
 		{"secret resource", `{"name":"b","password":{"ref":"box-17"}}`, []string{"/password/ref"}},
 		{"relative file", `{"name":"b","password":{"ref":"file:etc/x"}}`, []string{"/password/ref"}},
 		{"bad environment name", `{"name":"b","password":{"ref":"env:A=B"}}`, []string{"/password/ref"}},
-		{"other hash", `{"name":"b","password":{"hash":"$2a$10$x"}}`, []string{"/password/hash"}},
-		{"hash of too much work", `{"name":"b","password":{"hash":"` + strings.Replace(goodHash, "20000", "99999999", 1) + `"}}`, []string{"/password/hash"}},
-		{"hash of too little work", `{"name":"b","password":{"hash":"` + strings.Replace(goodHash, "20000", "1", 1) + `"}}`, []string{"/password/hash"}},
+		{"bcrypt", `{"name":"b","password":{"hash":"` + goodBcrypt + `"}}`, nil},
+		{"short bcrypt", `{"name":"b","password":{"hash":"$2a$10$x"}}`, []string{"/password/hash"}},
+		{"bcrypt of too much work", `{"name":"b","password":{"hash":"` + strings.Replace(goodBcrypt, "$04$", "$13$", 1) + `"}}`, []string{"/password/hash"}},
+		{"argon2i", `{"name":"b","password":{"hash":"` + strings.Replace(goodHash, "argon2id", "argon2i", 1) + `"}}`, []string{"/password/hash"}},
+		{"hash of too much memory", `{"name":"b","password":{"hash":"` + strings.Replace(goodHash, "8192", "99999999", 1) + `"}}`, []string{"/password/hash"}},
+		{"hash of too many passes", `{"name":"b","password":{"hash":"` + strings.Replace(goodHash, "t=2", "t=17", 1) + `"}}`, []string{"/password/hash"}},
+		{"hash of no lanes", `{"name":"b","password":{"hash":"` + strings.Replace(goodHash, "p=1", "p=0", 1) + `"}}`, []string{"/password/hash"}},
+		{"no credentials", `{"name":"b","attributes":{"site":"turin"},"policy":"boxes","blocked":true,"publishRate":{"perSecond":0.5}}`, nil},
+		{"bad attribute, policy and rate", `{"name":"b","attributes":{"1":"x"},"policy":"B","publishRate":{"perSecond":0}}`,
+			[]string{"/attributes/1", "/policy", "/publishRate/perSecond"}},
+		{"access", `{"name":"b","access":{"publish":["a/${clientid}/#","$SYS/x"],"connect":["${principal}-*"]}}`, nil},
+		{"bad access", `{"name":"b","access":{"publish":["a#","${x}","${clientid"],"connect":["${clientid}"],"subscribe":["$share/g/x",""]}}`,
+			[]string{"/access/connect/0", "/access/publish/0", "/access/publish/1", "/access/publish/2", "/access/subscribe/0", "/access/subscribe/1"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -75,7 +88,7 @@ func TestNormalizedDeviceHoldsNoPassword(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(string(one), "secret") || !strings.Contains(string(one), `"hash":"pbkdf2-sha256$`) {
+	if strings.Contains(string(one), "secret") || !strings.Contains(string(one), `"hash":"$argon2id$v=19$`) {
 		t.Errorf("normalized: %s", one)
 	}
 	two, err := mqttgw.NormalizeDevice([]byte(doc))

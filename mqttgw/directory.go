@@ -3,6 +3,7 @@
 package mqttgw
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -13,17 +14,46 @@ import (
 	"time"
 )
 
-// Directory is who may connect. Set and Remove take effect for the next CONNECT; connections that exist stay. Safe for
-// concurrent use.
+// Directory is who may connect and what they may do: devices, policies, issuers of tokens. Changes hold for the next
+// CONNECT at once, and for connections that exist when Enforce is called. Safe for concurrent use.
 type Directory struct {
-	mu      sync.RWMutex
-	devices map[string]*Device   // guarded by mu; by name
-	byUser  map[string][]*Device // guarded by mu; by principal, each slice is replaced and never changed
+	mu       sync.RWMutex
+	devices  map[string]*Device   // guarded by mu; by name
+	byUser   map[string][]*Device // guarded by mu; by principal, in the order of names; each slice is replaced and never changed
+	policies map[string]*Policy   // guarded by mu; by name
+	issuers  map[string]*Issuer   // guarded by mu; by name
+	byIssuer map[string]*Issuer   // guarded by mu; by the claim iss
+	gateways []*Gateway           // guarded by mu; that use it
+	changed  map[string]bool      // guarded by mu; principals of devices that were changed since Enforce
+	wide     bool                 // guarded by mu; a policy was changed since Enforce
 }
 
 // NewDirectory returns an empty Directory.
 func NewDirectory() *Directory {
-	return &Directory{devices: map[string]*Device{}, byUser: map[string][]*Device{}}
+	return &Directory{devices: map[string]*Device{}, byUser: map[string][]*Device{}, policies: map[string]*Policy{},
+		issuers: map[string]*Issuer{}, byIssuer: map[string]*Issuer{}, changed: map[string]bool{}}
+}
+
+// Enforce applies changes to the connections that exist: those that may not stay are ended, the others get the rights that
+// hold now. Changes of devices look at their connections only, those of a policy at all, some milliseconds for each 10,000.
+func (d *Directory) Enforce() {
+	d.mu.Lock()
+	gateways, changed, wide := d.gateways, d.changed, d.wide
+	d.changed, d.wide = map[string]bool{}, false
+	d.mu.Unlock()
+	for _, g := range gateways {
+		if wide {
+			g.reconsider(nil)
+		} else {
+			g.reconsider(changed)
+		}
+	}
+}
+
+func (d *Directory) serve(g *Gateway) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.gateways = append(slices.Clone(d.gateways), g)
 }
 
 // Set adds or replaces the device of a name.
@@ -31,8 +61,11 @@ func (d *Directory) Set(name string, dev *Device) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.remove(name)
+	d.changed[dev.Principal] = true
 	d.devices[name] = dev
-	d.byUser[dev.Principal] = append(slices.Clone(d.byUser[dev.Principal]), dev)
+	all := append(slices.Clone(d.byUser[dev.Principal]), dev)
+	slices.SortFunc(all, func(a, b *Device) int { return cmp.Compare(a.Name, b.Name) })
+	d.byUser[dev.Principal] = all
 }
 
 // Remove takes a device out; an unknown name is no error.
@@ -49,12 +82,75 @@ func (d *Directory) remove(name string) {
 		return
 	}
 	delete(d.devices, name)
+	d.changed[old.Principal] = true
 	rest := slices.DeleteFunc(slices.Clone(d.byUser[old.Principal]), func(dev *Device) bool { return dev == old })
 	if len(rest) == 0 {
 		delete(d.byUser, old.Principal)
 		return
 	}
 	d.byUser[old.Principal] = rest
+}
+
+// SetPolicy adds or replaces the policy of a name.
+func (d *Directory) SetPolicy(name string, p *Policy) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.policies[name], d.wide = p, true
+}
+
+// RemovePolicy takes a policy out. Clients that it is named for may do nothing then.
+func (d *Directory) RemovePolicy(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.policies, name)
+	d.wide = true
+}
+
+// SetIssuer adds or replaces the issuer of a name. Of two that issue under one name (the claim iss) the later counts.
+func (d *Directory) SetIssuer(name string, s *Issuer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.issuers[name] = s
+	d.indexIssuers()
+}
+
+// RemoveIssuer takes an issuer out. Connections that its tokens let in stay until the tokens end.
+func (d *Directory) RemoveIssuer(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.issuers, name)
+	d.indexIssuers()
+}
+
+// indexIssuers makes byIssuer anew. mu is held.
+func (d *Directory) indexIssuers() {
+	clear(d.byIssuer)
+	names := make([]string, 0, len(d.issuers))
+	for name := range d.issuers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		d.byIssuer[d.issuers[name].issuer] = d.issuers[name]
+	}
+}
+
+func (d *Directory) issuer(iss string) *Issuer {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.byIssuer[iss]
+}
+
+// issues reports whether a password is a token of an issuer that is known, going by what it says of itself.
+func (d *Directory) issues(password []byte) bool {
+	d.mu.RLock()
+	none := len(d.issuers) == 0
+	d.mu.RUnlock()
+	if none {
+		return false
+	}
+	iss, ok := issuerOf(password)
+	return ok && d.issuer(iss) != nil
 }
 
 func (d *Directory) lookup(user string) []*Device {
@@ -64,7 +160,7 @@ func (d *Directory) lookup(user string) []*Device {
 }
 
 // nobody is hashed against when a user name is unknown, so that the time of the answer does not tell.
-var nobody = &Device{hash: &hash{iterations: iterations, salt: make([]byte, 16), key: make([]byte, keySize)}}
+var nobody = &Device{hash: &hash{memory: argonMemory, passes: argonPasses, lanes: argonLanes, salt: make([]byte, saltSize), key: make([]byte, keySize)}}
 
 // authenticate finds the device of a user name, password and client id. why is "" for success, else a reason of
 // authFailures. It may take as long as a password hash and the queue for it; ctx bounds the queue.
@@ -75,7 +171,7 @@ func (g *Gateway) authenticate(ctx context.Context, addr netip.Addr, user string
 	if g.failures.blocked(addr, user, g.now()) {
 		return nil, authBlocked
 	}
-	candidates := g.opts.Directory.lookup(user)
+	candidates := slices.DeleteFunc(slices.Clone(g.opts.Directory.lookup(user)), func(dev *Device) bool { return !dev.hasPassword() })
 	if len(candidates) == 0 {
 		candidates = []*Device{nobody}
 	}
@@ -127,11 +223,7 @@ func (g *Gateway) verify(ctx context.Context, dev *Device, password []byte) (boo
 		return false, fmt.Errorf("wait for a turn to hash: %w", context.Cause(ctx))
 	}
 	defer func() { <-g.hashing }()
-	key, err := dev.hash.derive(password)
-	if err != nil {
-		return false, fmt.Errorf("hash password: %w", err)
-	}
-	if dev == nobody || subtle.ConstantTimeCompare(key, dev.hash.key) != 1 {
+	if !dev.hash.accepts(password) || dev == nobody {
 		return false, nil
 	}
 	dev.verified.remember(digest)

@@ -13,6 +13,10 @@
 // An idle connection is one goroutine and a few kilobytes: its reader. A writer exists only while there is something to
 // write. Serve waits for every goroutine it started.
 //
+// A client shows who it is with a password, a certificate or a token, and may do what its rights allow, which are asked at
+// PUBLISH, SUBSCRIBE, for its will and at each delivery, and follow changes of the Directory while it is connected. Which
+// events publishes become the Mappings say.
+//
 // A session that outlives its connection is a small record with positions in the log, written to a stream before
 // anything is promised that depends on it: it survives kill -9. QoS 1 is at least once and QoS 2 exactly once, both ways. A
 // session that is away costs a kilobyte, however much is waiting for it. Retained messages are a view that is written in

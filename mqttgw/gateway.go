@@ -4,11 +4,11 @@ package mqttgw
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -46,16 +46,20 @@ type Tail interface {
 // Options are what a Gateway needs. Publisher and Tail are required.
 type Options struct {
 	Name      string // stands in event sources: mqtt://<name>/<client id>; "" = rialto
-	Bus       string // where publishes go and what Tail reads; "" = devices
+	Bus       string // where publishes go that no mapping sends to another bus, and what Tail reads; "" = DefaultBus
 	Publisher Publisher
 	Tail      Tail
-	Sessions  SessionLog  // where sessions are kept; nil = they end with their connection
-	Owners    Owners      // which node has a session; nil = this one has all
-	Retained  *Retained   // nil = no retained messages; stays the caller's to close, after Serve
-	Directory *Directory  // the devices that may connect; nil = none
-	Anonymous bool        // a client without user name may connect, as principal ""
-	TLS       *tls.Config // nil = plain TCP
-	Limits    Limits      // zero fields = defaults
+	Sessions  SessionLog // where sessions are kept; nil = they end with their connection
+	Owners    Owners     // which node has a session; nil = this one has all
+	Retained  *Retained  // nil = no retained messages; stays the caller's to close, after Serve
+	Mappings  *Mappings  // which events publishes become; nil = none
+	Directory *Directory // the devices that may connect; nil = none
+	Lifecycle bool       // clients that come and go, subscribe, and are refused become events on Bus (see LifecycleData)
+	Anonymous bool       // a client without user name may connect, as principal ""
+	Limits    Limits     // zero fields = defaults
+
+	// CertificateNames are the places of a client's certificate in which its identity is looked for; nil = uri, dns, cn.
+	CertificateNames []CertificateName
 
 	EventLimits event.Limits // for CloudEvents that devices publish; zero = defaults of package event
 
@@ -88,15 +92,17 @@ type Gateway struct {
 	now     func() time.Time
 	base    string // of event sources
 
-	router   router
-	failures *failures     // of authentication, by address and user
-	hashing  chan struct{} // a slot for each password hash under way
-	gate     gate
-	recorder *recorder // nil without Options.Sessions
-	clock    *clock
-	scan     *scan
-	served   atomic.Bool
-	conns    sync.WaitGroup
+	router    router
+	failures  *failures     // of authentication, by address and user
+	hashing   chan struct{} // a slot for each password hash under way
+	gate      gate
+	lifecycle lifecycle
+	presence  presence
+	recorder  *recorder // nil without Options.Sessions
+	clock     *clock
+	scan      *scan
+	served    atomic.Bool
+	conns     sync.WaitGroup
 
 	tailPos     atomic.Uint64 // the sequence that the tail is delivering, or has delivered last
 	routed      atomic.Uint64 // the last sequence that it has delivered
@@ -110,6 +116,8 @@ type Gateway struct {
 	stop context.CancelFunc
 
 	mu        sync.Mutex
+	seen      map[sessionKey]seen     // guarded by mu; those that were connected
+	kin       kin                     // guarded by mu; connections by principal
 	holders   map[sessionKey]*conn    // guarded by mu; who holds a client id now
 	sessions  map[sessionKey]*session // guarded by mu; those that outlive their connection
 	mortal    map[*session]struct{}   // guarded by mu; those that are recorded for their will only
@@ -127,7 +135,10 @@ func New(o Options) (*Gateway, error) {
 		o.Name = "rialto"
 	}
 	if o.Bus == "" {
-		o.Bus = "devices"
+		o.Bus = DefaultBus
+	}
+	if o.Mappings == nil {
+		o.Mappings = NewMappings()
 	}
 	if o.Directory == nil {
 		o.Directory = NewDirectory()
@@ -144,11 +155,15 @@ func New(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		opts: o, limits: o.Limits.withDefaults(), log: o.Logger.With("component", "mqtt"), metrics: m, now: o.Now,
-		base: "mqtt://" + url.PathEscape(o.Name) + "/", holders: map[sessionKey]*conn{}, sessions: map[sessionKey]*session{}, mortal: map[*session]struct{}{}, open: map[*conn]struct{}{},
+		base: "mqtt://" + url.PathEscape(o.Name) + "/", holders: map[sessionKey]*conn{}, seen: map[sessionKey]seen{}, kin: kin{}, sessions: map[sessionKey]*session{}, mortal: map[*session]struct{}{}, open: map[*conn]struct{}{},
 		hashing: make(chan struct{}, hashersAtOnce()),
 	}
 	g.failures = newFailures(g.limits)
 	g.gate.limits = g.limits
+	if g.opts.CertificateNames == nil {
+		g.opts.CertificateNames = CertificateNames()
+	}
+	g.opts.Directory.serve(g)
 	g.clock, g.scan = newClock(g), newScan(g)
 	if o.Sessions != nil {
 		g.recorder = newRecorder(g, o.Sessions)
@@ -160,23 +175,23 @@ func New(o Options) (*Gateway, error) {
 // stopTime bounds how long a stop waits for the commits of messages that have been taken.
 const stopTime = 3 * time.Second
 
-// Serve accepts connections from ln until ctx is done, then tells every client (MQTT 5: DISCONNECT 0x8B), and returns
-// after all connections and goroutines have ended, which takes a few seconds at most. It closes ln and may be called
-// once. The error is nil after a stop through ctx.
-func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
+// Serve accepts connections from all listeners until ctx is done or one of them fails, then tells every client (MQTT 5:
+// DISCONNECT 0x8B), and returns after all connections and goroutines have ended, which takes a few seconds at most. On a
+// *WebSocket it speaks MQTT over WebSocket; a listener of package crypto/tls makes either secure. It closes the listeners
+// and may be called once. The error is nil after a stop through ctx.
+func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	if !g.served.CompareAndSwap(false, true) {
 		return errors.New("mqttgw: Serve is called a second time")
-	}
-	if g.opts.TLS != nil {
-		ln = tls.NewListener(ln, g.opts.TLS)
 	}
 	accepting, done := context.WithCancel(ctx)
 	defer done()
 	var own sync.WaitGroup
 	own.Go(func() {
 		<-accepting.Done()
-		if err := ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-			g.log.Warn("close listener", "err", err)
+		for _, ln := range lns {
+			if err := ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+				g.log.Warn("close listener", "err", err)
+			}
 		}
 	})
 	err := g.start(accepting)
@@ -191,10 +206,13 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 	own.Go(func() { g.scan.run(working) })
 	own.Go(func() { g.clock.run(working) })
 	endRecorder := g.startRecorder(working)
+	if err := g.opts.Mappings.serve(ctx, g.mark); err != nil {
+		g.log.Warn("topic mappings are in force without a mark", "err", err)
+	}
 
 	// Nobody is let in before the tail has seen what a crash has left.
 	if err = g.awaitTail(accepting, g.recovered); err == nil {
-		err = g.accept(accepting, ln)
+		err = g.acceptAll(accepting, done, lns)
 	} else if ctx.Err() != nil {
 		err = nil
 	}
@@ -258,6 +276,38 @@ func (g *Gateway) settleRetained() error {
 	return errors.Join(g.opts.Retained.advance(g.routed.Load()), g.opts.Retained.sync())
 }
 
+// acceptAll accepts from all listeners until ctx is done or one of them fails, which ends all through done.
+func (g *Gateway) acceptAll(ctx context.Context, done func(), lns []net.Listener) (err error) {
+	ended := make(chan error, len(lns))
+	for _, ln := range lns {
+		go func() {
+			defer done()
+			if ws, ok := ln.(*WebSocket); ok {
+				ended <- g.serveWebSocket(ctx, ws)
+			} else {
+				ended <- g.accept(ctx, &pacedListener{Listener: ln, g: g, ctx: ctx})
+			}
+		}()
+	}
+	for range lns {
+		err = errors.Join(err, <-ended)
+	}
+	return err
+}
+
+// mark publishes an event about the gateway itself and delivers its outcome.
+func (g *Gateway) mark(ctx context.Context, bus string, rec *event.Record) <-chan error {
+	stored := make(chan error, 1)
+	if bus == DefaultBus {
+		bus = g.opts.Bus
+	}
+	ev := g.own(rec.Event)
+	if err := g.opts.Publisher.Publish(ctx, bus, ev, func(err error) { stored <- err }); err != nil {
+		stored <- err
+	}
+	return stored
+}
+
 func (g *Gateway) accept(ctx context.Context, ln net.Listener) error {
 	const shortest, longest = 5 * time.Millisecond, time.Second
 	pause := shortest
@@ -289,11 +339,18 @@ func (g *Gateway) accept(ctx context.Context, ln net.Listener) error {
 // admit starts serving a connection, or closes it when there are too many.
 func (g *Gateway) admit(nc net.Conn) {
 	addr := addressOf(nc)
-	if why := g.gate.enter(addr); why != "" {
+	if why := g.gate.enter(addr, g.now()); why != "" {
 		g.metrics.refused(why)
 		g.discard(nc)
 		return
 	}
+	if c := g.adopt(nc, addr); c != nil {
+		go c.serve()
+	}
+}
+
+// adopt makes a conn of a connection that the gate has let in; nil when the gateway stops. The caller runs its serve.
+func (g *Gateway) adopt(nc net.Conn, addr netip.Addr) *conn {
 	c := newConn(g, nc, addr)
 	g.mu.Lock()
 	stopping := g.stopping
@@ -305,9 +362,9 @@ func (g *Gateway) admit(nc net.Conn) {
 	if stopping {
 		g.gate.leave(addr, true)
 		g.discard(nc)
-		return
+		return nil
 	}
-	go c.serve()
+	return c
 }
 
 func (g *Gateway) discard(nc net.Conn) {
@@ -331,15 +388,41 @@ func (g *Gateway) claim(c *conn) (old *conn) {
 	defer g.mu.Unlock()
 	old = g.holders[c.key]
 	g.holders[c.key] = c
+	g.kin.link(c)
 	return old
 }
 
 // release gives the key up, if c still holds it.
 func (g *Gateway) release(c *conn) {
+	reason, _ := c.endReason()
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if c.established {
+		g.remember(c, reason)
+	}
+	g.kin.unlink(c)
 	if g.holders[c.key] == c {
 		delete(g.holders, c.key)
+	}
+}
+
+// reconsider puts changes of the directory in force for the connections of some principals, or for all.
+func (g *Gateway) reconsider(principals map[string]bool) {
+	g.mu.Lock()
+	var all []*conn
+	if principals == nil {
+		for _, c := range g.holders {
+			all = append(all, c)
+		}
+	}
+	for p := range principals {
+		for c := g.kin[p]; c != nil; c = c.kin.next {
+			all = append(all, c)
+		}
+	}
+	g.mu.Unlock()
+	for _, c := range all {
+		c.reconsider()
 	}
 }
 

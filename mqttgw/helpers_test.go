@@ -122,6 +122,21 @@ func (b *memoryBus) await(t testing.TB, what string, cond func() bool) {
 	}
 }
 
+// eventually waits until cond, for what no channel tells.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(patience)
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-timeout:
+			t.Fatalf("%s: not within %s", what, patience)
+		}
+	}
+}
+
 func (b *memoryBus) records() []*event.Record {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,6 +203,8 @@ type server struct {
 	stop func() // waits for Serve
 	dial func() (net.Conn, error)
 
+	gateway *mqttgw.Gateway
+
 	mu    sync.Mutex
 	conns []net.Conn // of the test's clients
 }
@@ -217,6 +234,7 @@ func startOn(t testing.TB, ln net.Listener, with ...setup) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.gateway = g
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(ctx, ln) }()

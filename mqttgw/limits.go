@@ -3,6 +3,8 @@
 package mqttgw
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -35,6 +37,8 @@ type Limits struct {
 	MaxConnections        int // in all; 100,000
 	MaxConnectionsPerIP   int // 20,000; an IPv6 /64 counts as one address
 	MaxConnectingPerIP    int // connections of an address before their CONNECT is accepted; 1024
+	MaxConnectRate        int // new connections in a second, in all, and at first twice as many; more wait to be accepted; 2000
+	MaxConnectRatePerIP   int // new connections of an address in a second, and at first 20 times as many; more are closed; 1000
 	MaxFailuresPerMinute  int // failed log-ins of a user name from one address; 10
 	MaxFailuresPerAddress int // failed log-ins from one address in a minute; 100
 }
@@ -72,6 +76,8 @@ func (l Limits) withDefaults() Limits {
 	def(&l.MaxConnections, 100_000)
 	def(&l.MaxConnectionsPerIP, 20_000)
 	def(&l.MaxConnectingPerIP, 1024)
+	def(&l.MaxConnectRate, 2000)
+	def(&l.MaxConnectRatePerIP, 1000)
 	def(&l.MaxFailuresPerMinute, 10)
 	def(&l.MaxFailuresPerAddress, 100)
 	return l
@@ -101,6 +107,8 @@ func (l Limits) validate() (errs []error) {
 	between("MaxConnections", l.MaxConnections, 1, 1<<30)
 	between("MaxConnectionsPerIP", l.MaxConnectionsPerIP, 1, 1<<30)
 	between("MaxConnectingPerIP", l.MaxConnectingPerIP, 1, 1<<30)
+	between("MaxConnectRate", l.MaxConnectRate, 1, 1<<30)
+	between("MaxConnectRatePerIP", l.MaxConnectRatePerIP, 1, 1<<30)
 	between("MaxFailuresPerMinute", l.MaxFailuresPerMinute, 1, 1<<30)
 	between("MaxFailuresPerAddress", l.MaxFailuresPerAddress, 1, 1<<30)
 	if l.ConnectTimeout < 0 || l.WriteTimeout < 0 || l.ProgressEvery < 0 {
@@ -128,19 +136,105 @@ func addressOf(nc net.Conn) netip.Addr {
 	return a
 }
 
-// gate counts connections, in all and by address.
+// gate counts connections, in all and by address, and how fast they come.
 type gate struct {
 	limits Limits
 
-	mu     sync.Mutex
-	total  int                     // guarded by mu
-	byAddr map[netip.Addr]presence // guarded by mu
+	mu        sync.Mutex
+	total     int                   // guarded by mu
+	byAddr    map[netip.Addr]counts // guarded by mu
+	announced bucket                // guarded by mu; of events about clients that were refused
+	rate      bucket                // guarded by mu; of all
+	rates     map[netip.Addr]bucket // guarded by mu; those that are not full, and some that are
+	sweepAt   int                   // guarded by mu; size of rates at which the full ones are forgotten
 }
 
-type presence struct{ open, connecting int }
+// Bursts, in seconds of the rate: a fleet that was cut off comes back at once.
+const (
+	rateBurst     = 2
+	addrRateBurst = 20
+)
+
+// pace takes a place among the new connections and returns 0, or takes none and returns how long to wait for one.
+func (g *gate) pace(now time.Time) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	perSecond := float64(g.limits.MaxConnectRate)
+	if g.rate.at.IsZero() {
+		g.rate = bucket{tokens: rateBurst * perSecond, at: now}
+	}
+	return g.rate.take(perSecond, rateBurst*perSecond, now)
+}
+
+// mayAnnounce reports whether another event about a client that was refused may be published.
+func (g *gate) mayAnnounce(now time.Time) bool {
+	const perSecond, burst = 10, 100
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.announced.at.IsZero() {
+		g.announced = bucket{tokens: burst, at: now}
+	}
+	return g.announced.take(perSecond, burst, now) == 0
+}
+
+// tooFast counts a new connection of an address and reports whether it is one too many. mu is held.
+func (g *gate) tooFast(a netip.Addr, now time.Time) bool {
+	perSecond := float64(g.limits.MaxConnectRatePerIP)
+	burst := addrRateBurst * perSecond
+	b, ok := g.rates[a]
+	if !ok {
+		b = bucket{tokens: burst, at: now}
+	}
+	wait := b.take(perSecond, burst, now)
+	if g.rates == nil {
+		g.rates, g.sweepAt = map[netip.Addr]bucket{}, minSweep
+	}
+	g.rates[a] = b
+	if len(g.rates) >= g.sweepAt {
+		for addr, b := range g.rates {
+			if now.Sub(b.at) > addrRateBurst*time.Second {
+				delete(g.rates, addr) // it would be full by now
+			}
+		}
+		g.sweepAt = max(minSweep, 2*len(g.rates))
+	}
+	return wait > 0
+}
+
+const minSweep = 1024
+
+// pacedListener accepts as fast as the gate allows.
+type pacedListener struct {
+	net.Listener
+	g   *Gateway
+	ctx context.Context // of Serve: ends the wait
+}
+
+// Accept waits for a connection and for its turn.
+func (l *pacedListener) Accept() (net.Conn, error) {
+	nc, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	for {
+		wait := l.g.gate.pace(l.g.now())
+		if wait == 0 {
+			return nc, nil
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-l.ctx.Done():
+			timer.Stop()
+			return nil, errors.Join(net.ErrClosed, nc.Close())
+		case <-timer.C:
+		}
+	}
+}
+
+type counts struct{ open, connecting int }
 
 // enter counts a connection in, as connecting, or says which limit is in the way.
-func (g *gate) enter(a netip.Addr) (why string) {
+func (g *gate) enter(a netip.Addr, now time.Time) (why string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := g.byAddr[a]
@@ -151,12 +245,14 @@ func (g *gate) enter(a netip.Addr) (why string) {
 		return refusedAddress
 	case p.connecting >= g.limits.MaxConnectingPerIP:
 		return refusedConnecting
+	case g.tooFast(a, now):
+		return refusedRate
 	}
 	if g.byAddr == nil {
-		g.byAddr = map[netip.Addr]presence{}
+		g.byAddr = map[netip.Addr]counts{}
 	}
 	g.total++
-	g.byAddr[a] = presence{open: p.open + 1, connecting: p.connecting + 1}
+	g.byAddr[a] = counts{open: p.open + 1, connecting: p.connecting + 1}
 	return ""
 }
 
@@ -179,7 +275,7 @@ func (g *gate) leave(a netip.Addr, connecting bool) {
 	if connecting {
 		p.connecting--
 	}
-	if p == (presence{}) {
+	if p == (counts{}) {
 		delete(g.byAddr, a)
 		return
 	}

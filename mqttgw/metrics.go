@@ -11,6 +11,7 @@ const (
 	refusedTotal      = "connections"            // too many connections in all
 	refusedAddress    = "connections-of-address" // too many of one address
 	refusedConnecting = "connecting-of-address"  // too many of one address before CONNECT
+	refusedRate       = "rate-of-address"        // new ones of one address come too fast
 	refusedTimeout    = "timeout"                // no complete CONNECT in time
 	refusedMalformed  = "malformed"
 	refusedVersion    = "version"
@@ -33,20 +34,26 @@ const (
 	authBlocked  = "blocked" // too many failures, not looked at
 	authBusy     = "busy"    // too many password checks at once
 	authMissing  = "missing" // no user name, and anonymous access is off
-	authMethod   = "method"  // enhanced authentication, which is not offered
+	authMethod   = "method"  // enhanced authentication with another method, or beside a certificate
+
+	authToken       = "token"       // no good token, or of nobody known
+	authCertificate = "certificate" // without a name in it
+	authBanned      = "banned"      // blocked by a Device document
+	authRights      = "rights"      // a principal or attribute that its access templates cannot take
 )
 
 // metrics are the rialto_mqtt_* series. They are counted without a Registerer too, which costs less than asking.
 type metrics struct {
-	connections  prometheus.Gauge
-	refusals     *prometheus.CounterVec
-	publishes    [3]map[string]prometheus.Counter
-	deliveries   [3]prometheus.Counter
-	dropped      map[string]prometheus.Counter
-	authFailures map[string]prometheus.Counter
-	panics       prometheus.Counter
-	filters      prometheus.Gauge
-	sessions     prometheus.Gauge
+	connections   prometheus.Gauge
+	refusals      *prometheus.CounterVec
+	publishes     [3]map[string]prometheus.Counter
+	deliveries    [3]prometheus.Counter
+	dropped       map[string]prometheus.Counter
+	authFailures  map[string]prometheus.Counter
+	panics        prometheus.Counter
+	lifecycleLost prometheus.Counter
+	filters       prometheus.Gauge
+	sessions      prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -61,13 +68,14 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	dropped := counter("dropped_total", "Messages that were not delivered to a subscriber, by reason.", "reason")
 	failed := counter("auth_failures_total", "Connections refused for their credentials, by reason.", "reason")
 	panics := counter("panics_total", "Connections that a programming error ended.")
+	lost := counter("lifecycle_lost_total", "Events about clients that could not be stored.")
 	m := &metrics{
 		connections: gauge("connections", "Clients that are connected."),
 		filters:     gauge("subscriptions", "Subscriptions of all sessions."),
 		sessions:    gauge("sessions", "Sessions that outlive their connection."),
 		refusals:    counter("refused_total", "Connections that did not get as far as CONNACK 0, by reason.", "reason"),
 		dropped:     map[string]prometheus.Counter{}, authFailures: map[string]prometheus.Counter{},
-		panics: panics.WithLabelValues(),
+		panics: panics.WithLabelValues(), lifecycleLost: lost.WithLabelValues(),
 	}
 	for qos, label := range []string{"0", "1", "2"} {
 		m.publishes[qos] = map[string]prometheus.Counter{}
@@ -79,17 +87,17 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	for _, r := range []string{droppedSlow, droppedTooLarge, droppedExpired, droppedGone} {
 		m.dropped[r] = dropped.WithLabelValues(r)
 	}
-	for _, r := range []string{authPassword, authClientID, authBlocked, authBusy, authMissing, authMethod} {
+	for _, r := range []string{authPassword, authClientID, authBlocked, authBusy, authMissing, authMethod, authToken, authCertificate, authBanned, authRights} {
 		m.authFailures[r] = failed.WithLabelValues(r)
 	}
-	for _, r := range []string{refusedTotal, refusedAddress, refusedConnecting, refusedTimeout, refusedMalformed, refusedVersion,
+	for _, r := range []string{refusedTotal, refusedAddress, refusedConnecting, refusedRate, refusedTimeout, refusedMalformed, refusedVersion,
 		refusedClientID, refusedAuth, refusedWill, refusedSessions} {
 		m.refusals.WithLabelValues(r)
 	}
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.filters, m.sessions, m.refusals, publishes, deliveries, dropped, failed, panics} {
+	for _, c := range []prometheus.Collector{m.connections, m.filters, m.sessions, m.refusals, publishes, deliveries, dropped, failed, panics, lost} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/rialto-bridge/rialto/internal/event"
@@ -69,8 +70,8 @@ type incoming struct {
 }
 
 // eventOf makes the event of a client's message. The error is what the client is told; nothing of in is kept but the topic
-// and the properties.
-func (g *Gateway) eventOf(k sessionKey, v packet.Version, source string, in *incoming) (*event.Record, error) {
+// and the properties. mapping is what maps its topic; nil = nothing.
+func (g *Gateway) eventOf(k sessionKey, v packet.Version, source string, in *incoming, mapping *TopicMapping) (*event.Record, error) {
 	if err := g.checkTopic(in.topic); err != nil {
 		return nil, err
 	}
@@ -86,7 +87,13 @@ func (g *Gateway) eventOf(k sessionKey, v packet.Version, source string, in *inc
 			m.UserProperties = append(m.UserProperties, [2]string{string(p.Bytes), string(p.Value)})
 		}
 	}
-	ev, minted, err := event.FromMQTT(m, event.MQTTDefaults{Source: source, Time: now}, g.opts.EventLimits)
+	defaults := event.MQTTDefaults{Source: source, Time: now}
+	var levels byte
+	if mapping != nil {
+		mapping.apply(&defaults, in.topic, k)
+		levels = byte(mapping.levels)
+	}
+	ev, minted, err := event.FromMQTT(m, defaults, g.opts.EventLimits)
 	if err != nil {
 		return nil, conversionError(err)
 	}
@@ -99,10 +106,57 @@ func (g *Gateway) eventOf(k sessionKey, v packet.Version, source string, in *inc
 	}{
 		event.Record{Event: ev, Received: now, Minted: minted},
 		event.Origin{Topic: in.topic, Client: k.clientID, Principal: k.principal, QoS: in.qos, Retain: in.retain,
-			Version: byte(v), Properties: in.props},
+			Version: byte(v), Levels: levels, Properties: in.props},
 	}
 	kept.record.MQTT = &kept.origin
 	return &kept.record, nil
+}
+
+// admitPublish asks whether the client may publish this now. Above its quota an MQTT 5 client is told (0x97); 3.1.1 has no
+// way to say it, so its next message is waited with.
+func (c *conn) admitPublish(topic string, retain bool) error {
+	if !c.rights.Load().mayPublish(topic, retain) {
+		return &packet.Error{Code: packet.NotAuthorized, Detail: "the client may not publish to this topic"}
+	}
+	q := c.quota.Load()
+	if q == nil {
+		return nil
+	}
+	wait := q.take(c.g.now())
+	switch {
+	case wait == 0:
+		return nil
+	case c.version == packet.V5:
+		return &packet.Error{Code: packet.QuotaExceeded, Detail: "more messages than the client may publish"}
+	}
+	c.pause(wait)
+	q.take(c.g.now())
+	return nil
+}
+
+// pause keeps the reader from reading for a while, or until the connection ends.
+func (c *conn) pause(d time.Duration) {
+	over := false
+	timer := time.AfterFunc(d, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		over = true
+		c.room.Broadcast()
+	})
+	defer timer.Stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !over && c.why == nil && !c.out.broken {
+		c.wait()
+	}
+}
+
+// busOf is where the mapping sends a publish.
+func (g *Gateway) busOf(m *TopicMapping) string {
+	if m == nil || m.Bus == DefaultBus {
+		return g.opts.Bus
+	}
+	return m.Bus
 }
 
 func conversionError(err error) error {
@@ -155,7 +209,16 @@ func (c *conn) takePublish(first byte, body []byte) error {
 	if fresh, err := c.expect(pub); err != nil || !fresh {
 		return err
 	}
-	rec, err := c.g.eventOf(c.key, c.version, c.source, &incoming{topic: topic, payload: p.Payload, qos: p.QoS, retain: p.Retain, props: passedOn(p.Properties)})
+	if err := c.admitPublish(topic, p.Retain); err != nil {
+		c.g.metrics.published(p.QoS, resultRefused)
+		pub.settle(err)
+		return nil
+	}
+	maps := c.g.opts.Mappings
+	maps.mu.RLock()
+	defer maps.mu.RUnlock()
+	mapping := maps.find(topic)
+	rec, err := c.g.eventOf(c.key, c.version, c.source, &incoming{topic: topic, payload: p.Payload, qos: p.QoS, retain: p.Retain, props: passedOn(p.Properties)}, mapping)
 	if err == nil && p.Retain {
 		err = c.g.checkRetain(topic, rec)
 	}
@@ -167,7 +230,7 @@ func (c *conn) takePublish(first byte, body []byte) error {
 	if p.QoS == 2 && rec.Minted {
 		rec.Event.ID = exactID(c.session.epoch, p.PacketID, pub.receipt.use)
 	}
-	if err := c.g.opts.Publisher.Publish(c.g.life, c.g.opts.Bus, rec, pub.done); err != nil {
+	if err := c.g.opts.Publisher.Publish(c.g.life, c.g.busOf(mapping), rec, pub.done); err != nil {
 		pub.done(err)
 	}
 	return nil

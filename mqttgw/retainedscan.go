@@ -78,7 +78,7 @@ func (c *conn) scanRetained() error {
 // is held.
 func (c *conn) sendRetained(sc *retainedScan, m *message, e eventlog.Entry) bool {
 	own := m != nil && sc.sub.noLocal && m.origin.Client == c.key.clientID && m.origin.Principal == c.key.principal
-	if m == nil || e.Seq > sc.upTo || own {
+	if m == nil || e.Seq > sc.upTo || own || !c.rights.Load().mayReceive(m.origin.Topic) {
 		return true
 	}
 	s := c.session

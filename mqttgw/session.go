@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
@@ -17,7 +18,7 @@ const never = math.MaxUint32
 // session is what a client is subscribed to and where its deliveries are. It is a small record with positions in the
 // log: messages are not kept in it. It outlives its connection if expiry says so; DESIGN.md has the life of it.
 //
-// Everything but the first three fields and the last two is guarded by mu. The connection's mu is taken inside it.
+// Everything but the first three fields and the last three is guarded by mu. The connection's mu is taken inside it.
 type session struct {
 	g     *Gateway
 	key   sessionKey
@@ -53,6 +54,8 @@ type session struct {
 
 	received map[uint16]*receipt // QoS 2 ids between PUBLISH and PUBREL
 	uses     uint64              // QoS 2 messages so far
+
+	holder atomic.Pointer[conn] // conn, for those who do not hold mu: whose rights count at delivery
 
 	// The tail's, used while it matches one event.
 	mark uint64 // the event that hit belongs to
@@ -133,6 +136,7 @@ func (s *session) next() time.Time {
 // returns the will, if that is due at once. mu is held.
 func (s *session) park(now time.Time) (w *will) {
 	s.conn, s.online = nil, false
+	s.holder.Store(nil)
 	s.deadline, s.due = time.Time{}, time.Time{}
 	if s.expiry != never {
 		s.deadline = now.Add(time.Duration(s.expiry) * time.Second)
@@ -157,6 +161,11 @@ func (c *conn) leave(clean bool) {
 	s.mu.Lock()
 	c.g.scan.off(s)
 	if clean {
+		s.will = nil
+	}
+	if s.will != nil && !c.rights.Load().mayWill(s.will.topic, s.will.retain) { // not any more
+		c.g.metrics.published(s.will.qos, resultRefused)
+		c.g.log.Warn("will is not allowed any more", "clientId", s.key.clientID)
 		s.will = nil
 	}
 	w := s.park(c.g.now())

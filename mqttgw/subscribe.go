@@ -86,6 +86,7 @@ func (c *conn) takeSubscribe(first byte, body []byte) error {
 		return errClosing
 	}
 	c.subscribe(add, handling, since, ack)
+	c.announceSubscribed(add)
 	return nil
 }
 
@@ -111,6 +112,9 @@ func (c *conn) subscribed(filter string) bool {
 func (c *conn) checkFilter(filter string) packet.Reason {
 	if !packet.ValidFilter(filter) || len(filter) > c.g.limits.MaxTopic || strings.Count(filter, "/") >= c.g.limits.MaxLevels+2*sharedLevels(filter) {
 		return packet.TopicFilterInvalid
+	}
+	if !c.rights.Load().maySubscribe(filter) {
+		return packet.NotAuthorized
 	}
 	return packet.Success
 }
@@ -193,6 +197,7 @@ func (c *conn) takeUnsubscribe(first byte, body []byte) error {
 	}
 	s.mu.Unlock()
 	c.g.unhang(remove)
+	c.announceUnsubscribed(remove)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(remove) > 0 {

@@ -26,7 +26,10 @@ func (c *conn) takeWill(p *packet.Connect) error {
 	}
 	w := &will{incoming: incoming{topic: string(p.Will.Topic), payload: bytes.Clone(p.Will.Payload), qos: p.Will.QoS, retain: p.Will.Retain,
 		props: passedOn(p.Will.Properties)}, delay: p.Will.Properties.Int(packet.WillDelay, 0)}
-	if _, err := c.g.eventOf(c.key, c.version, c.source, &w.incoming); err != nil {
+	if !c.rights.Load().mayWill(w.topic, w.retain) {
+		return &refusal{packet.NotAuthorized, v3Forbidden, refusedWill}
+	}
+	if _, err := c.g.eventOf(c.key, c.version, c.source, &w.incoming, nil); err != nil {
 		return &refusal{refusalCode(err), v3Forbidden, refusedWill}
 	}
 	c.will = w
@@ -41,12 +44,16 @@ func (g *Gateway) publishWill(s *session, w *will, then func()) {
 			then()
 		}
 	}
-	rec, err := g.eventOf(s.key, s.version, event.MQTTSource(g.opts.Name, s.key.clientID), &w.incoming)
+	maps := g.opts.Mappings
+	maps.mu.RLock()
+	defer maps.mu.RUnlock()
+	mapping := maps.find(w.topic)
+	rec, err := g.eventOf(s.key, s.version, event.MQTTSource(g.opts.Name, s.key.clientID), &w.incoming, mapping)
 	if err == nil {
 		// The gateway may be stopping, and then above all the will is due.
 		ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 		defer cancel()
-		err = g.opts.Publisher.Publish(ctx, g.opts.Bus, rec, done)
+		err = g.opts.Publisher.Publish(ctx, g.busOf(mapping), rec, done)
 	}
 	if err != nil {
 		done(err)

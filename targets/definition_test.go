@@ -5,12 +5,14 @@ package targets_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/targets"
 )
@@ -345,4 +347,49 @@ func FuzzParseDefinition(f *testing.F) {
 			t.Fatalf("%q became %+v", doc, d)
 		}
 	})
+}
+
+func TestOrdering(t *testing.T) {
+	kinds := targets.NewCatalog(targets.Kind{Name: "test", ConfigSchema: []byte(`{}`)})
+	parse := func(delivery string) (*targets.Definition, error) {
+		return targets.ParseDefinition(fmt.Appendf(nil, `{"name":"t","type":"test","delivery":%s}`, delivery), kinds)
+	}
+	for delivery, pointer := range map[string]string{
+		`{"ordering":"strict"}`:                    "/delivery/ordering",
+		`{"ordering":1}`:                           "/delivery/ordering",
+		`{"orderBy":"subject"}`:                    "/delivery/orderBy",
+		`{"ordering":"none","onFailure":"skip"}`:   "/delivery/onFailure",
+		`{"ordering":"key","onFailure":"wait"}`:    "/delivery/onFailure",
+		`{"ordering":"key","orderBy":"data."}`:     "/delivery/orderBy",
+		`{"ordering":"key","orderBy":"nothing()"}`: "/delivery/orderBy",
+	} {
+		_, err := parse(delivery)
+		var fe *fault.Error
+		if !errors.As(err, &fe) || fe.Kind != fault.Invalid || len(fe.Details) != 1 || fe.Details[0].Pointer != pointer {
+			t.Errorf("%s: %v, want a complaint at %s", delivery, err, pointer)
+		}
+	}
+	if d, err := parse(`{"ordering":"none"}`); err != nil || d.Delivery.Ordering != nil {
+		t.Errorf("none: %+v, %v", d, err)
+	}
+	whole := &event.Event{Source: "/s", Subject: "u", Extensions: []event.Attribute{{Name: "partitionkey", Value: "p"}}, DataContentType: "application/json", Data: []byte(`{"id":"p"}`)}
+	bare := &event.Event{Source: "/s"}
+	key := func(by string, ev *event.Event) uint64 {
+		t.Helper()
+		d, err := parse(fmt.Sprintf(`{"ordering":"key","orderBy":%q}`, by))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Delivery.Ordering.Key("default", ev)
+	}
+	if p := key("", whole); p == 0 || p != key("partitionkey", whole) || p != key("data.id", whole) || p == key("subject", whole) {
+		t.Errorf("keys of an event that has everything: %d", p)
+	}
+	if key("", bare) != key("source", bare) || key("subject", bare) != 0 || key("partitionkey", bare) != 0 || key("data.id", bare) != 0 {
+		t.Error("keys of an event that has only a source")
+	}
+	o := targets.Ordering{By: "source"}
+	if o.Key("default", bare) == o.Key("devices", bare) {
+		t.Error("two buses share a key")
+	}
 }

@@ -21,6 +21,7 @@ type DeliveryPolicy struct {
 	Breaker     BreakerPolicy
 	Retry       RetryPolicy
 	Status      StatusPolicy
+	Ordering    *Ordering // nil = events are delivered in any order
 }
 
 // RateLimit bounds how fast attempts begin. The zero value does not.
@@ -120,6 +121,7 @@ func (o *object) delivery(p *DeliveryPolicy) {
 	if r := sub.object("status"); r != nil {
 		r.status(&p.Status)
 	}
+	sub.ordering(&p.Ordering)
 	sub.rest()
 }
 

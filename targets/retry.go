@@ -47,6 +47,15 @@ func (p RetryPolicy) wait(attempt int, rnd func() float64) time.Duration {
 	return time.Duration(wait * (1 + jitter*(2*rnd()-1)))
 }
 
+// Again returns the wait after a failed attempt that is tried again however often it has failed: as after the last, at least
+// a second, and a minute where the policy knows no retries.
+func (p RetryPolicy) Again(attempt int, rnd func() float64) time.Duration {
+	if p.none() {
+		return time.Minute
+	}
+	return max(p.wait(max(attempt, len(p.Schedule)), rnd), time.Second)
+}
+
 // DefaultRetryPolicy returns ten attempts over about a day: the first at once, the others after 5 s, 30 s, 2 m, 10 m,
 // 30 m, 1 h, 3 h, 6 h and 12 h.
 func DefaultRetryPolicy() RetryPolicy {
@@ -61,6 +70,7 @@ type End string
 
 // The ends.
 const (
+	EndSkipped   End = "skipped"   // somebody did not want to wait for it
 	EndPermanent End = "permanent" // trying again cannot help
 	EndAttempts  End = "attempts"  // MaxAttempts are used up
 	EndAge       End = "age"       // the next attempt would be later than MaxAge

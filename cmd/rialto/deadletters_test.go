@@ -116,3 +116,23 @@ func TestRedriveOfAnEvent(t *testing.T) {
 		t.Errorf("asked (-want +got):\n%s", d)
 	}
 }
+
+func TestSkipOfAnEvent(t *testing.T) {
+	var asked map[string]any
+	server := serve(t, map[string]http.HandlerFunc{"POST /v1/buses/devices/events/{id}": func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.EscapedPath() != "/v1/buses/devices/events/a%2Fb:skip" {
+			t.Errorf("path %s", r.URL.EscapedPath())
+		}
+		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+			t.Error(err)
+		}
+		says(200, `{"deadLetter":"DEAD:7"}`)(w, r)
+	}})
+	got := rialto(t, server, "", "skip", "a/b", "--bus", "devices", "--target", "ops")
+	if got.code != exitOK || got.out != "a/b is dead letter DEAD:7\n" {
+		t.Errorf("exit %d, %q, stderr %q", got.code, got.out, got.err)
+	}
+	if d := cmp.Diff(map[string]any{"target": "ops"}, asked); d != "" {
+		t.Errorf("asked (-want +got):\n%s", d)
+	}
+}

@@ -23,6 +23,7 @@ type books struct {
 	orders     int               // acknowledged to the shop
 	uncertain  int               // sent, and no answer came: they may be stored
 	inLog      map[string]int    // events in the log, by bus
+	comings    int               // of them, events about boxes that connect, subscribe and leave
 	deliveries map[string]*pairs // by endpoint: what the log says is owed, against what arrived
 	trouble    error             // why the log cannot be read
 }
@@ -91,6 +92,9 @@ func (b *books) enter(run, bus string, e eventHead) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.inLog[bus]++
+	if strings.HasPrefix(e.Type, "io.rialto.device.") {
+		b.comings++
+	}
 	switch r, isReading := readingOf(e); {
 	case isReading && r.Run == run:
 		b.accepted.add(readingKey(run, r.Box, r.N), found)
@@ -268,8 +272,11 @@ func (b *books) paragraph(ledgers []account, t totals, arrived int) string {
 	if unanswered > 0 {
 		fmt.Fprintf(&out, " + %d whose acknowledgement did not arrive", unanswered)
 	}
+	if b.comings > 0 {
+		fmt.Fprintf(&out, " + %d about boxes that come and go", b.comings)
+	}
 	missing := len(b.accepted.lonely(promised))
-	if others := stored + missing - b.readings - b.orders - unanswered; others > 0 {
+	if others := stored + missing - b.readings - b.orders - unanswered - b.comings; others > 0 {
 		fmt.Fprintf(&out, " + %d from others", others)
 	}
 	fmt.Fprintf(&out, ", lost %d. ", missing)

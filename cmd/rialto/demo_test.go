@@ -102,8 +102,8 @@ func checkStatement(t *testing.T, text string) {
 		}
 		return out
 	}
-	log := numbers(`^(\d+) readings acknowledged, and the shop got 202 for (\d+) events?\. The log holds (\d+) events: (\d+) \+ (\d+), lost (\d+)\.`)
-	if log[0] != log[3] || log[1] != log[4] || log[0]+log[1] != log[2] || log[5] != 0 || log[0] == 0 || log[1] == 0 {
+	log := numbers(`^(\d+) readings acknowledged, and the shop got 202 for (\d+) events?\. The log holds (\d+) events: (\d+) \+ (\d+) \+ (\d+) about boxes that come and go, lost (\d+)\.`)
+	if log[0] != log[3] || log[1] != log[4] || log[0]+log[1]+log[5] != log[2] || log[6] != 0 || log[0] == 0 || log[1] == 0 {
 		t.Errorf("log: %v", log)
 	}
 	accepted := 0

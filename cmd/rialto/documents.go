@@ -253,7 +253,7 @@ func parseDocument(raw json.RawMessage) (document, error) {
 	}
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == head.Kind })
 	if i < 0 {
-		return document{}, fmt.Errorf("kind %q: there are Bus, Target, Device, Key and Rule", clean(head.Kind))
+		return document{}, fmt.Errorf("kind %q: there are %s", clean(head.Kind), strings.Join(documentKinds(), ", "))
 	}
 	if !resourceName.MatchString(head.Name) {
 		return document{}, fmt.Errorf("name %q: a name is 1 to 63 of a-z, 0-9 and -, and starts and ends with a letter or digit", clean(head.Name))

@@ -303,13 +303,14 @@ func TestPaint(t *testing.T) {
 func TestSearch(t *testing.T) {
 	server := serve(t, map[string]http.HandlerFunc{"GET /v1/buses/devices/events": func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
-		if q.Get("type") != "com.acme.a" || q.Get("from") != "2026-11-29T20:00:00Z" || q.Get("limit") != "2" {
+		if q.Get("type") != "com.acme.a" || q.Get("from") != "2026-11-29T20:00:00Z" || q.Get("limit") != "2" ||
+			q.Get("target") != "ops" || q.Get("outcome") != "dead" {
 			t.Errorf("query is %v", q)
 		}
 		says(200, `{"items":[{"event":{"id":"e1","type":"com.acme.a","subject":"box/17"},"position":"EV_devices:4","received":"2026-11-29T20:14:00Z","status":"delivered"},
 			{"event":{"id":"e2","type":"com.acme.a"},"position":"EV_devices:5","received":"2026-11-29T20:14:01Z"}],"nextCursor":"more"}`)(w, r)
 	}})
-	got := rialto(t, server, "", "search", "--bus", "devices", "--type", "com.acme.a", "--from", "15m", "--limit", "2")
+	got := rialto(t, server, "", "search", "--bus", "devices", "--type", "com.acme.a", "--from", "15m", "--limit", "2", "--target", "ops", "--outcome", "dead")
 	want := `RECEIVED                 TYPE        SUBJECT  STATUS     POSITION      ID
 2026-11-29 20:14:00.000  com.acme.a  box/17   delivered  EV_devices:4  e1
 2026-11-29 20:14:01.000  com.acme.a  -        -          EV_devices:5  e2

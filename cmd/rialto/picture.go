@@ -94,6 +94,33 @@ type attemptStory struct {
 	Status     int       `json:"status"`
 	Reason     string    `json:"reason"`
 	Detail     string    `json:"detail"`
+	Remote     string    `json:"remote"`
+	Reused     bool      `json:"reused"`
+	Timings    struct {
+		DNS       float64 `json:"dnsMs"`
+		Connect   float64 `json:"connectMs"`
+		TLS       float64 `json:"tlsMs"`
+		FirstByte float64 `json:"firstByteMs"`
+	} `json:"timings"`
+	Response string     `json:"response"`
+	Next     *time.Time `json:"next"`
+}
+
+// wire says where the time of an attempt went.
+func (a attemptStory) wire() string {
+	parts := []string{a.Remote}
+	if a.Reused {
+		parts[0] = strings.TrimSpace(a.Remote + " kept")
+	}
+	for _, t := range []struct {
+		name string
+		ms   float64
+	}{{"dns", a.Timings.DNS}, {"connect", a.Timings.Connect}, {"tls", a.Timings.TLS}, {"first byte", a.Timings.FirstByte}} {
+		if t.ms > 0 {
+			parts = append(parts, t.name+" "+milliseconds(t.ms))
+		}
+	}
+	return strings.TrimPrefix(strings.Join(parts, ", "), ", ")
 }
 
 const (
@@ -410,6 +437,33 @@ func (p *picture) attempt(stem string, a attemptStory) {
 		p.paint.dim(" in "+milliseconds(a.DurationMS)))
 	if !a.OK && a.Detail != "" {
 		p.note(stem+"  ", a.Detail)
+	}
+	if wire := a.wire(); wire != "" {
+		p.note(stem+"  ", wire)
+	}
+	if !a.OK {
+		p.response(stem+"  ", a.Response)
+	}
+	if a.Next != nil {
+		p.note(stem+"  ", "next try "+p.stamp(*a.Next))
+	}
+}
+
+// mostHeaders is how many lines of headers of a response are shown.
+const mostHeaders = 6
+
+// response shows how an answer began, but for its status, which stands above.
+func (p *picture) response(stem, head string) {
+	headers, body, _ := strings.Cut(head, "\n\n")
+	lines := strings.Split(headers, "\n")[1:]
+	if more := len(lines) - mostHeaders; more > 0 {
+		lines = append(lines[:mostHeaders], fmt.Sprintf("and %s; -o json has all", count(more, "header")))
+	}
+	if body != "" {
+		lines = append(lines, body)
+	}
+	for _, l := range lines {
+		p.line("", stem+p.paint.dim("  > "+shorten(clean(l), pageWidth-p.stamps-6-len([]rune(stem)))))
 	}
 }
 

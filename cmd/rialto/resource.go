@@ -27,6 +27,9 @@ type kind struct {
 var kinds = []kind{
 	{name: "Bus", plural: "buses"},
 	{name: "Target", plural: "targets"},
+	{name: "DevicePolicy", plural: "devicepolicies"},
+	{name: "TokenIssuer", plural: "tokenissuers"},
+	{name: "TopicMapping", plural: "topicmappings"},
 	{name: "Device", plural: "devices"},
 	{name: "Key", plural: "keys"},
 	{name: "Rule", plural: "rules", inBus: true},
@@ -48,6 +51,15 @@ func kindNamed(s string) (kind, error) {
 		}
 	}
 	return kind{}, usagef("%q is no kind of definition; there are %s", clean(s), strings.Join(kindNames(), ", "))
+}
+
+// documentKinds are the kinds as documents say them.
+func documentKinds() []string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.name)
+	}
+	return names
 }
 
 func kindNames() []string {
@@ -274,7 +286,19 @@ func (k kind) columns(now time.Time) []column {
 			return strings.Join(names, ", ")
 		}}}
 	case "Device":
-		return []column{name, {"PRINCIPAL", text("principal")}, age}
+		return []column{name, {"PRINCIPAL", text("principal")}, {"STATE", func(doc map[string]any) string {
+			if blocked, _ := dig(doc, "blocked").(bool); blocked {
+				return "blocked"
+			}
+			if online, _ := dig(doc, "status", "online").(bool); online {
+				return "online"
+			}
+			return "offline"
+		}}, {"POLICY", text("policy")}, age}
+	case "TokenIssuer":
+		return []column{name, {"ISSUER", text("issuer")}, {"POLICY", text("policy")}, age}
+	case "TopicMapping":
+		return []column{name, {"FILTER", text("filter")}, {"BUS", text("bus")}, {"TYPE", text("type")}, age}
 	case "Key":
 		return []column{name, {"EXPIRES", text("expiresAt")}, age, {"SCOPES", func(doc map[string]any) string {
 			var scopes []string

@@ -12,13 +12,15 @@ import (
 )
 
 func newSearch(c *cli) *cobra.Command {
-	var bus, eventType, source, subject, status string
+	var bus, eventType, source, subject, status, target, outcome string
 	var w window
 	cmd := &cobra.Command{
 		Use:   "search",
-		Short: "Find stored events by time, type, source, subject or status",
+		Short: "Find stored events by time, type, source, subject, status, or by what became of them at a target",
 		Example: `  rialto search --bus devices --type com.acme.telemetry --from 15m
-  rialto search --status dead --limit 5`,
+  rialto search --status dead --limit 5
+  rialto search --target ops-webhook --outcome parked
+  rialto search --subject order-4711 -o json`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			query := url.Values{}
@@ -26,6 +28,8 @@ func newSearch(c *cli) *cobra.Command {
 			set(query, "source", source)
 			set(query, "subject", subject)
 			set(query, "status", status)
+			set(query, "target", target)
+			set(query, "outcome", outcome)
 			if err := w.query(query, c.now()); err != nil {
 				return err
 			}
@@ -50,6 +54,8 @@ func newSearch(c *cli) *cobra.Command {
 	f.StringVar(&source, "source", "", "only events of this source")
 	f.StringVar(&subject, "subject", "", "only events about this subject")
 	f.StringVar(&status, "status", "", "only events that are pending, unmatched, delivered, dead, expired or cancelled")
+	f.StringVar(&target, "target", "", "only events with a delivery to this target that is parked or has ended")
+	f.StringVar(&outcome, "outcome", "", "with --target: only where it is parked, delivered, dead, expired, cancelled or discarded")
 	w.flags(f, 50)
 	return cmd
 }

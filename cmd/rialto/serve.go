@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/app"
 	"github.com/rialto-bridge/rialto/internal/egress"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/mqttgw"
 )
 
 // stopWithin is how long a stop may take: what is under way finishes, everything is written down.
@@ -31,6 +33,9 @@ const stopWithin = 10 * time.Second
 type settings struct {
 	config, data, listen, mqtt, durability, egressAllow string
 	tlsCert, tlsKey, clientCA                           string
+	mqttClientCA, mqttCertName, mqttOrigins             string
+	mqttRequireCert, mqttQuiet                          bool
+	mqttConnectRate, mqttConnectRatePerIP               int
 	maxData, reserve, maxStore, ring                    string
 	anonymous, mqttAnonymous                            bool
 	logLevel, logFormat                                 string
@@ -45,7 +50,7 @@ func newServe(c *cli) *cobra.Command {
 
   ready http=ADDR mqtt=ADDR
 
-and comes when both listeners accept. The log goes to stderr. A stop (Ctrl-C, SIGTERM) lets what is under way finish and
+and comes when the listeners accept; further MQTT listeners follow as mqtts=ADDR, ws=ADDR or wss=ADDR. The log goes to stderr. A stop (Ctrl-C, SIGTERM) lets what is under way finish and
 writes everything down within ten seconds; a second signal ends the process at once, which loses nothing either.
 
 Every flag can also be given as a variable (--tls-cert is RIALTO_TLS_CERT) or as a key of the same name in the YAML file
@@ -54,7 +59,8 @@ that --config names. The command line wins over the environment, and that over t
 The first start writes a key that may do everything to admin.key in the data directory.`,
 		Example: `  rialto serve
   rialto serve --data /var/lib/rialto --listen 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem
-  rialto serve --egress-allow 10.20.0.0/16:443,10.30.0.7:8000-8099 --mqtt 0.0.0.0:1883`,
+  rialto serve --egress-allow 10.20.0.0/16:443,10.30.0.7:8000-8099 --mqtt 0.0.0.0:1883
+  rialto serve --mqtt mqtts://0.0.0.0:8883,ws://127.0.0.1:8083 --tls-cert cert.pem --tls-key key.pem --mqtt-client-ca devices.pem`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := fillFlags(cmd.Flags(), s.config, c.getenv); err != nil {
@@ -71,14 +77,21 @@ The first start writes a key that may do everything to admin.key in the data dir
 	f.StringVar(&s.config, "config", "", "YAML file with keys of the same names as these flags")
 	f.StringVar(&s.data, "data", "rialto-data", "data directory; made if missing")
 	f.StringVar(&s.listen, "listen", "127.0.0.1:8080", "address of the HTTP listener")
-	f.StringVar(&s.mqtt, "mqtt", "127.0.0.1:1883", "address of the MQTT listener; off = none")
+	f.StringVar(&s.mqtt, "mqtt", "127.0.0.1:1883", "addresses of MQTT listeners, such as mqtt://HOST:PORT,mqtts://HOST:PORT,ws://HOST:PORT,wss://HOST:PORT; without a scheme mqtt, or mqtts with --tls-cert; off = none")
 	f.StringVar(&s.durability, "durability", "fsync", "when an event counts as stored: fsync (survives power loss) or os (survives a crash of the process)")
 	f.BoolVar(&s.mqttAnonymous, "mqtt-anonymous", false, "MQTT clients may connect without a user name")
 	f.BoolVar(&s.anonymous, "anonymous", false, "HTTP clients need no key; for loopback listeners only")
 	f.StringVar(&s.egressAllow, "egress-allow", "", "what targets may reach although it is not public: networks and addresses, for all ports or for some, such as 10.1.0.0/16,10.2.0.7:8443,[fd00::/8]:443")
-	f.StringVar(&s.tlsCert, "tls-cert", "", "certificate chain (PEM): both listeners speak TLS; renewed files are noticed")
-	f.StringVar(&s.tlsKey, "tls-key", "", "private key of the certificate (PEM)")
-	f.StringVar(&s.clientCA, "client-ca", "", "clients must show a certificate signed by this CA (PEM)")
+	f.StringVar(&s.tlsCert, "tls-cert", "", "certificate chain (PEM): HTTP and MQTT speak TLS; several, separated by commas, serve several host names; renewed files are noticed")
+	f.StringVar(&s.tlsKey, "tls-key", "", "private key of each certificate (PEM)")
+	f.StringVar(&s.clientCA, "client-ca", "", "clients, of HTTP and MQTT, must show a certificate signed by this CA (PEM)")
+	f.StringVar(&s.mqttClientCA, "mqtt-client-ca", "", "instead, MQTT clients may show a certificate signed by this CA (PEM), which is their identity")
+	f.BoolVar(&s.mqttRequireCert, "mqtt-require-cert", false, "they must")
+	f.StringVar(&s.mqttCertName, "mqtt-cert-name", "uri,dns,cn", "where the identity stands in a certificate: the first of these names that it has")
+	f.BoolVar(&s.mqttQuiet, "mqtt-quiet", false, "MQTT clients that connect, leave and subscribe do not become events")
+	f.StringVar(&s.mqttOrigins, "mqtt-origins", "", "hosts whose web pages may use MQTT over WebSocket, such as app.example.com,*.example.org")
+	f.IntVar(&s.mqttConnectRate, "mqtt-connect-rate", 2000, "new MQTT connections in a second; more wait")
+	f.IntVar(&s.mqttConnectRatePerIP, "mqtt-connect-rate-per-ip", 1000, "new MQTT connections of one address in a second; more are closed")
 	f.StringVar(&s.maxData, "max-data", "1MiB", "largest payload of an event, up to 8MiB")
 	f.StringVar(&s.reserve, "reserve", "auto", "disk space that producers may not use")
 	f.StringVar(&s.maxStore, "max-store", "auto", "bytes that all streams may use; auto = the disk is the limit")
@@ -165,7 +178,11 @@ func (s *settings) options(c *cli) (app.Options, error) {
 	}
 	o := app.Options{Data: s.data, Listen: s.listen, MQTT: s.mqtt, Durability: eventlog.Durability(s.durability),
 		Anonymous: s.anonymous, MQTTAnonymous: s.mqttAnonymous, EgressAllow: allow, TLSCert: s.tlsCert, TLSKey: s.tlsKey,
-		ClientCA: s.clientCA, Version: version, Logger: slog.New(handler)}
+		ClientCA: s.clientCA, MQTTClientCA: s.mqttClientCA, MQTTRequireCert: s.mqttRequireCert, MQTTOrigins: s.mqttOrigins, MQTTQuiet: s.mqttQuiet,
+		MQTTConnectRate: s.mqttConnectRate, MQTTConnectRatePerIP: s.mqttConnectRatePerIP, Version: version, Logger: slog.New(handler)}
+	for name := range strings.SplitSeq(cmp.Or(s.mqttCertName, "uri,dns,cn"), ",") {
+		o.MQTTCertNames = append(o.MQTTCertNames, mqttgw.CertificateName(strings.TrimSpace(name)))
+	}
 	var maxData int64
 	for _, size := range []struct {
 		flag, text string
@@ -200,6 +217,17 @@ func parseSize(s string) (int64, error) {
 	return n * factor, nil
 }
 
+// readyLine says what listens where: HTTP, the first MQTT listener, and the others by their schemes.
+func readyLine(a *app.App) string {
+	line := "ready http=" + a.HTTPAddr() + " mqtt=" + a.MQTTAddr()
+	for i, l := range a.MQTTListeners() {
+		if scheme, addr, ok := strings.Cut(l, "://"); ok && i > 0 {
+			line += " " + scheme + "=" + addr
+		}
+	}
+	return line
+}
+
 // serve runs the bridge until ctx is done or a listener fails.
 func (c *cli) serve(ctx context.Context, o app.Options) error {
 	keyFile := filepath.Join(o.Data, "admin.key")
@@ -209,7 +237,7 @@ func (c *cli) serve(ctx context.Context, o app.Options) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "ready http=%s mqtt=%s\n", a.HTTPAddr(), a.MQTTAddr())
+	fmt.Fprintln(c.out, readyLine(a))
 	if first && a.AdminKey() != "" {
 		fmt.Fprintf(c.err, "A key that may do everything was written to %s\n", keyFile)
 	}

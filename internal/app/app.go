@@ -39,6 +39,7 @@ type App struct {
 	registry *prometheus.Registry
 	catalog  *targets.Catalog
 	devices  *mqttgw.Directory
+	topics   *mqttgw.Mappings
 	keys     *api.Keys
 	store    store.Store
 	guard    *egress.Guard
@@ -47,7 +48,7 @@ type App struct {
 	defs     *definitions
 	server   *http.Server
 	httpLn   net.Listener
-	mqttLn   net.Listener
+	mqttLns  []net.Listener
 	adminKey string
 
 	steps  []step
@@ -101,12 +102,25 @@ func (a *App) Failed() <-chan error { return a.failed }
 // HTTPAddr returns the address of the HTTP listener.
 func (a *App) HTTPAddr() string { return a.httpLn.Addr().String() }
 
-// MQTTAddr returns the address of the MQTT listener; "off" if there is none.
+// MQTTAddr returns the address of the first MQTT listener; "off" if there is none.
 func (a *App) MQTTAddr() string {
-	if a.mqttLn == nil {
+	if len(a.mqttLns) == 0 {
 		return "off"
 	}
-	return a.mqttLn.Addr().String()
+	return a.mqttLns[0].Addr().String()
+}
+
+// MQTTListeners returns all MQTT listeners as clients write them, such as wss://127.0.0.1:8884, in the order of the options.
+func (a *App) MQTTListeners() []string {
+	wanted, err := a.o.mqttListeners()
+	if err != nil {
+		return nil // Start has refused it
+	}
+	var all []string
+	for i, ln := range a.mqttLns {
+		all = append(all, wanted[i].scheme+"://"+ln.Addr().String())
+	}
+	return all
 }
 
 // AdminKey returns the bearer key of the first start, as it stands in <data>/admin.key.
@@ -212,8 +226,8 @@ func (a *App) startBridge(ctx context.Context) (err error) {
 func (a *App) followDefinitions(ctx context.Context) error {
 	a.guard = egress.New(egress.Options{Allow: a.o.EgressAllow})
 	a.catalog = targetKinds(a.guard)
-	a.devices, a.keys = mqttgw.NewDirectory(), api.NewKeys()
-	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.keys, a.catalog, a.guard, filepath.Join(a.o.Data, "definitions.json"), a.o.Logger)
+	a.devices, a.topics, a.keys = mqttgw.NewDirectory(), mqttgw.NewMappings(), api.NewKeys()
+	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.topics, a.keys, a.catalog, a.guard, filepath.Join(a.o.Data, "definitions.json"), a.o.Logger)
 	if err := a.bootstrap(ctx); err != nil {
 		return err
 	}
@@ -298,10 +312,6 @@ func (a *App) startMQTT(ctx context.Context) error {
 	if a.o.MQTT == "off" {
 		return nil
 	}
-	cfg, err := a.o.tlsConfig()
-	if err != nil {
-		return err
-	}
 	tail, err := a.bridge.Bus("devices")
 	if err != nil {
 		return err
@@ -324,20 +334,30 @@ func (a *App) startMQTT(ctx context.Context) error {
 		return err
 	}
 	a.undo("retained MQTT messages", func(context.Context) error { return retained.Close() })
-	a.gateway, err = mqttgw.New(mqttgw.Options{Publisher: publisher{a.bridge}, Tail: tail, Sessions: sessions, Owners: owners, Retained: retained, Directory: a.devices,
-		Anonymous: a.o.MQTTAnonymous, TLS: cfg, EventLimits: event.Limits{MaxData: a.o.MaxData}, Logger: a.o.Logger, Registerer: a.registry})
+	a.gateway, err = mqttgw.New(mqttgw.Options{Publisher: publisher{a.bridge}, Tail: tail, Sessions: sessions, Owners: owners, Retained: retained,
+		Directory: a.devices, Mappings: a.topics, Lifecycle: !a.o.MQTTQuiet, Anonymous: a.o.MQTTAnonymous, CertificateNames: a.o.MQTTCertNames,
+		Limits:      mqttgw.Limits{MaxConnectRate: a.o.MQTTConnectRate, MaxConnectRatePerIP: a.o.MQTTConnectRatePerIP},
+		EventLimits: event.Limits{MaxData: a.o.MaxData}, Logger: a.o.Logger, Registerer: a.registry})
 	if err != nil {
 		return err
 	}
-	if a.mqttLn, err = a.listen("this bridge's MQTT listener", a.o.MQTT); err != nil {
+	if a.mqttLns, err = a.listenMQTT(); err != nil {
 		return err
 	}
 	a.background("MQTT gateway", func(ctx context.Context) {
-		if err := a.gateway.Serve(ctx, a.mqttLn); err != nil && ctx.Err() == nil {
+		if err := a.gateway.Serve(ctx, a.mqttLns...); err != nil && ctx.Err() == nil {
 			a.failed <- fmt.Errorf("MQTT listener: %w", err)
 		}
 	})
 	return nil
+}
+
+// clients is the gateway as the API sees it; nil if there is none.
+func (a *App) clients() api.Clients {
+	if a.gateway == nil {
+		return nil
+	}
+	return a.gateway
 }
 
 // publisher is the bridge as the gateway sees it.
@@ -349,14 +369,14 @@ func (p publisher) Publish(ctx context.Context, bus string, rec *event.Record, d
 
 // startHTTP serves the API. It comes last: whoever can reach it finds everything working.
 func (a *App) startHTTP(context.Context) error {
-	cfg, err := a.o.tlsConfig()
+	cfg, err := a.o.httpTLS()
 	if err != nil {
 		return err
 	}
 	if a.httpLn, err = a.listen("this bridge's HTTP listener", a.o.Listen); err != nil {
 		return err
 	}
-	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: definitionKinds(a.catalog, a.bridge, a.lintRule),
+	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: definitionKinds(a.catalog, a.bridge, a.gateway, a.lintRule), Clients: a.clients(),
 		Anonymous: a.o.Anonymous, Limits: event.Limits{MaxData: a.o.MaxData}, Version: a.o.Version, Listeners: a.listeners, InForce: a.defs.await, Checks: a.checks,
 		Logger: a.o.Logger, Registerer: a.registry, Gatherer: a.registry})
 	if err != nil {
@@ -415,12 +435,13 @@ func (a *App) listeners() []api.Listener {
 	}
 	list := []api.Listener{{Name: "HTTP", Address: scheme + "://" + a.HTTPAddr(),
 		Try: fmt.Sprintf(`curl -i %s://%s/v1/buses/default/events -H "Authorization: Bearer $RIALTO_KEY" -H 'ce-specversion: 1.0' -H 'ce-id: 1' -H 'ce-source: /me' -H 'ce-type: hello' -H 'Content-Type: application/json' -d '{"n":1}'`, scheme, a.HTTPAddr())}}
-	if a.mqttLn != nil {
-		host, port, err := net.SplitHostPort(a.MQTTAddr())
-		if err == nil {
-			list = append(list, api.Listener{Name: "MQTT", Address: a.MQTTAddr(),
-				Try: fmt.Sprintf("mosquitto_pub -h %s -p %s -u DEVICE -P PASSWORD -q 1 -t hello -m world", host, port)})
+	for _, l := range a.MQTTListeners() {
+		scheme, addr, _ := strings.Cut(l, "://")
+		line := api.Listener{Name: "MQTT", Address: l}
+		if host, port, err := net.SplitHostPort(addr); err == nil && scheme == schemeMQTT {
+			line.Try = fmt.Sprintf("mosquitto_pub -h %s -p %s -u DEVICE -P PASSWORD -q 1 -t hello -m world", host, port)
 		}
+		list = append(list, line)
 	}
 	return list
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/app"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/store"
+	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/targets/outbound"
 )
 
@@ -109,7 +110,8 @@ func TestFromTheBoxToTheWebhook(t *testing.T) {
 	mu.Unlock()
 
 	devices := s.settled("devices", 20*time.Second)
-	if e := devices.Events; e.Accepted != 3 || e.Matched != 2 || e.Unmatched != 1 {
+	const connects = 2 // which are events too
+	if e := devices.Events; e.Accepted != 3+connects || e.Matched != 2 || e.Unmatched != 1+connects {
 		t.Errorf("account of devices: %+v", e)
 	}
 	var story struct {
@@ -300,6 +302,13 @@ func TestOptionsNameTheSetting(t *testing.T) {
 		{func(o *app.Options) { o.Listen, o.Anonymous = "0.0.0.0:0", true }, "loopback"},
 		{func(o *app.Options) { o.TLSCert = "x" }, "tls-key"},
 		{func(o *app.Options) { o.ClientCA = "x" }, "client-ca"},
+		{func(o *app.Options) { o.MQTT = "http://127.0.0.1:0" }, "wss://"},
+		{func(o *app.Options) { o.MQTT = "127.0.0.1:0,wss://127.0.0.1:0" }, "needs tls-cert"},
+		{func(o *app.Options) { o.TLSCert, o.TLSKey = "x,y", "x" }, "as many"},
+		{func(o *app.Options) { o.MQTTClientCA = "x" }, "mqtt-client-ca"},
+		{func(o *app.Options) { o.MQTTRequireCert = true }, "mqtt-require-cert"},
+		{func(o *app.Options) { o.MQTTCertNames = []mqttgw.CertificateName{"x"} }, "mqtt-cert-name"},
+		{func(o *app.Options) { o.MQTTConnectRate = -1 }, "rate"},
 		{func(o *app.Options) { o.MaxData = 9 << 20 }, "max-data"},
 		{func(o *app.Options) { o.RingBytes = -1 }, "negative"},
 	} {
@@ -391,4 +400,28 @@ func TestBothListenersSpeakTLS(t *testing.T) {
 		n, err := serial(addr, renewed)
 		return fmt.Sprintf("certificate %d, %v, want the renewed one", n, err), err == nil && n == 2
 	})
+}
+
+// Clients that come and go are events, unless that is switched off.
+func TestQuietMQTT(t *testing.T) {
+	for _, quiet := range []bool{false, true} {
+		o := options(t.TempDir())
+		o.MQTTQuiet = quiet
+		s, _ := start(t, o)
+		c := mqtt3.NewClient(mqtt3.NewClientOptions().AddBroker("tcp://" + s.mqtt).SetClientID("c"))
+		if tok := c.Connect(); !tok.WaitTimeout(10*time.Second) || tok.Error() != nil {
+			t.Fatal(tok.Error())
+		}
+		if tok := c.Publish("t", 1, false, "x"); !tok.WaitTimeout(10*time.Second) || tok.Error() != nil {
+			t.Fatal(tok.Error())
+		}
+		c.Disconnect(100)
+		want := uint64(2)
+		if quiet {
+			want = 1
+		}
+		if e := s.settled("devices", 20*time.Second).Events; e.Accepted < want || quiet && e.Accepted != want {
+			t.Errorf("quiet %v: %d events, want %d", quiet, e.Accepted, want)
+		}
+	}
 }

@@ -28,11 +28,14 @@ import (
 
 // Names of the kinds of definitions.
 const (
-	kindBus    = "Bus"
-	kindRule   = "Rule"
-	kindTarget = "Target"
-	kindDevice = "Device"
-	kindKey    = "Key"
+	kindBus     = "Bus"
+	kindRule    = "Rule"
+	kindTarget  = "Target"
+	kindDevice  = "Device"
+	kindPolicy  = "DevicePolicy"
+	kindIssuer  = "TokenIssuer"
+	kindMapping = "TopicMapping"
+	kindKey     = "Key"
 )
 
 // definitions puts what the store holds in force: buses, targets, rules, devices. It follows the store's feed in one
@@ -44,6 +47,7 @@ type definitions struct {
 	store    store.Store
 	bridge   *bridge.Bridge
 	devices  *mqttgw.Directory
+	topics   *mqttgw.Mappings
 	keys     *api.Keys
 	kinds    *targets.Catalog
 	guard    *egress.Guard
@@ -52,6 +56,8 @@ type definitions struct {
 
 	clients map[string]*http.Client           // by target
 	rules   map[string]map[string]*rules.Rule // parsed, by bus and name
+	mapped  map[string]*mqttgw.TopicMapping   // parsed, by name
+	remap   bool                              // mapped has changed and is not in force
 	current map[store.Key]store.Document
 	dirty   map[store.Key]bool // changed and not in force yet; a key that is not in current was deleted
 	version uint64             // revision of the last change seen
@@ -69,16 +75,18 @@ type definitions struct {
 const (
 	// gather is how long changes are collected before they are put in force together.
 	gather = 5 * time.Millisecond
+	// remapAfter is when topic mappings that could not be put in force are tried again.
+	remapAfter = time.Second
 	// storeGrace is how long a start waits for the store before it uses the snapshot.
 	storeGrace = 3 * time.Second
 )
 
-func newDefinitions(s store.Store, b *bridge.Bridge, devices *mqttgw.Directory, keys *api.Keys, kinds *targets.Catalog,
+func newDefinitions(s store.Store, b *bridge.Bridge, devices *mqttgw.Directory, topics *mqttgw.Mappings, keys *api.Keys, kinds *targets.Catalog,
 	guard *egress.Guard, snapshotFile string, log *slog.Logger) *definitions {
 	log = log.With("component", "definitions")
-	return &definitions{store: s, bridge: b, devices: devices, keys: keys, kinds: kinds, guard: guard, log: log,
+	return &definitions{store: s, bridge: b, devices: devices, topics: topics, keys: keys, kinds: kinds, guard: guard, log: log,
 		snapshot: &snapshot{file: snapshotFile, log: log}, clients: make(map[string]*http.Client),
-		rules:   make(map[string]map[string]*rules.Rule),
+		rules: make(map[string]map[string]*rules.Rule), mapped: make(map[string]*mqttgw.TopicMapping),
 		current: make(map[store.Key]store.Document), dirty: make(map[store.Key]bool), ready: make(chan struct{}),
 		inForce: make(map[store.Key]uint64), moved: make(chan struct{})}
 }
@@ -170,6 +178,9 @@ func (d *definitions) run(ctx context.Context) {
 		case <-apply.C:
 			d.apply(ctx)
 			d.snapshot.save(d.current)
+			if d.remap {
+				apply.Reset(remapAfter)
+			}
 		}
 	}
 }
@@ -278,18 +289,8 @@ func (d *definitions) apply(ctx context.Context) {
 	for bus := range buses {
 		d.applyRules(bus)
 	}
-	d.each(changed, kindDevice, func(k store.Key, doc *store.Document) error {
-		if doc == nil {
-			d.devices.Remove(k.Name)
-			return nil
-		}
-		dev, err := mqttgw.ParseDevice(doc.Raw)
-		if err != nil {
-			return err
-		}
-		d.devices.Set(k.Name, dev)
-		return nil
-	})
+	d.applyAccess(changed)
+	d.applyMappings(ctx, changed)
 	d.each(changed, kindKey, func(k store.Key, doc *store.Document) error {
 		if doc == nil {
 			d.keys.Remove(k.Name)
@@ -338,4 +339,81 @@ func (d *definitions) applyRules(bus string) {
 	if err != nil {
 		d.log.Error("rules are not in force", "bus", bus, "err", err)
 	}
+}
+
+// applyAccess puts in force who may connect by MQTT and what they may do: policies and issuers before the devices that
+// depend on them, and then all of it for the connections that exist.
+func (d *definitions) applyAccess(changed []store.Key) {
+	touched := false
+	d.each(changed, kindPolicy, func(k store.Key, doc *store.Document) error {
+		touched = true
+		if doc == nil {
+			d.devices.RemovePolicy(k.Name)
+			return nil
+		}
+		p, err := mqttgw.ParsePolicy(doc.Raw)
+		if err != nil {
+			d.devices.RemovePolicy(k.Name) // which allows nothing
+			return err
+		}
+		d.devices.SetPolicy(k.Name, p)
+		return nil
+	})
+	d.each(changed, kindIssuer, func(k store.Key, doc *store.Document) error {
+		touched = true
+		if doc == nil {
+			d.devices.RemoveIssuer(k.Name)
+			return nil
+		}
+		s, err := mqttgw.ParseIssuer(doc.Raw)
+		if err != nil {
+			d.devices.RemoveIssuer(k.Name)
+			return err
+		}
+		d.devices.SetIssuer(k.Name, s)
+		return nil
+	})
+	d.each(changed, kindDevice, func(k store.Key, doc *store.Document) error {
+		touched = true
+		if doc == nil {
+			d.devices.Remove(k.Name)
+			return nil
+		}
+		dev, err := mqttgw.ParseDevice(doc.Raw)
+		if err != nil {
+			return err
+		}
+		d.devices.Set(k.Name, dev)
+		return nil
+	})
+	if touched {
+		d.devices.Enforce()
+	}
+}
+
+// applyMappings puts topic mappings in force. If their change cannot be marked in the log, which is tried again, those
+// before stay in force.
+func (d *definitions) applyMappings(ctx context.Context, changed []store.Key) {
+	d.each(changed, kindMapping, func(k store.Key, doc *store.Document) error {
+		d.remap = true
+		delete(d.mapped, k.Name)
+		if doc == nil {
+			return nil
+		}
+		m, err := mqttgw.ParseTopicMapping(doc.Raw)
+		if err != nil {
+			return err
+		}
+		m.Revision = doc.Revision
+		d.mapped[k.Name] = m
+		return nil
+	})
+	if !d.remap {
+		return
+	}
+	if err := d.topics.Set(ctx, d.version, slices.Collect(maps.Values(d.mapped))); err != nil {
+		d.log.Error("topic mappings are not in force yet", "err", err)
+		return
+	}
+	d.remap = false
 }

@@ -48,7 +48,7 @@ func (a *App) lintRule(ctx context.Context, doc []byte, observed bool) []rules.W
 }
 
 // definitionKinds is the list of kinds of definition, as the API serves them.
-func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge,
+func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge, g *mqttgw.Gateway,
 	lintRule func(ctx context.Context, doc []byte, observed bool) []rules.Warning) []api.Kind {
 	return []api.Kind{
 		{
@@ -70,7 +70,7 @@ func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge,
 				return checked(doc, func(doc []byte) (*targets.Definition, error) { return targets.ParseDefinition(doc, catalog) })
 			},
 			Redact: func(doc []byte) []byte { return secret.Redact(doc) },
-			Status: func(name string, _ bool) any { return targetStatus(b, name) },
+			Status: func(name string, brief bool) any { return targetStatus(b, name, brief) },
 		},
 		{
 			Name: kindRule, Plural: "rules", Scoped: true, Schema: []byte(ruleSchema),
@@ -81,7 +81,18 @@ func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge,
 		},
 		{
 			Name: kindDevice, Plural: "devices", Area: "devices", Schema: []byte(deviceSchema),
-			Doc: "A device is an MQTT client that may connect.",
+			Doc:  "A device is an MQTT client: how it logs in, and what it may do.",
+			Refs: policyRef,
+			Status: func(name string, brief bool) any {
+				if g == nil {
+					return nil
+				}
+				s, ok := g.DeviceStatus(name, brief)
+				if !ok {
+					return nil
+				}
+				return s
+			},
 			Normalize: func(_ context.Context, doc, old []byte) ([]byte, error) {
 				doc, err := restoreHash(doc, old)
 				if err != nil {
@@ -91,12 +102,29 @@ func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge,
 			},
 			Redact: redactHash,
 		},
+		{
+			Name: kindPolicy, Plural: "devicepolicies", Area: "devices", Schema: []byte(policySchema),
+			Doc:       "A device policy says what MQTT clients may do. The one with the name default is for those that no other is named for.",
+			Normalize: func(_ context.Context, doc, _ []byte) ([]byte, error) { return checked(doc, mqttgw.ParsePolicy) },
+		},
+		{
+			Name: kindIssuer, Plural: "tokenissuers", Area: "devices", Schema: []byte(issuerSchema),
+			Doc:       "A token issuer vouches for MQTT clients with signed tokens (JWT).",
+			Normalize: func(_ context.Context, doc, _ []byte) ([]byte, error) { return checked(doc, mqttgw.ParseIssuer) },
+			Refs:      policyRef,
+		},
+		{
+			Name: kindMapping, Plural: "topicmappings", Schema: []byte(mappingSchema),
+			Doc:       "A topic mapping says which events the publishes to some MQTT topics become, and on which bus.",
+			Normalize: func(_ context.Context, doc, _ []byte) ([]byte, error) { return checked(doc, mqttgw.ParseTopicMapping) },
+			Refs:      mappingRefs,
+		},
 	}
 }
 
 // targetStatus is where a target stands; nil if its definition is not in force.
-func targetStatus(b *bridge.Bridge, name string) any {
-	s, err := b.TargetStatus(name)
+func targetStatus(b *bridge.Bridge, name string, brief bool) any {
+	s, err := b.TargetStatus(name, brief)
 	if err != nil {
 		return nil
 	}
@@ -126,6 +154,26 @@ func ruleRefs(doc []byte) []api.Ref {
 		refs[i] = api.Ref{Kind: kindTarget, Name: t.Target, Pointer: fmt.Sprintf("/targets/%d/target", i)}
 	}
 	return refs
+}
+
+// policyRef is the policy that a device or an issuer names.
+func policyRef(doc []byte) []api.Ref {
+	var d struct {
+		Policy string `json:"policy"`
+	}
+	if json.Unmarshal(doc, &d) != nil || d.Policy == "" {
+		return nil
+	}
+	return []api.Ref{{Kind: kindPolicy, Name: d.Policy, Pointer: "/policy"}}
+}
+
+// mappingRefs is the bus that a topic mapping sends to.
+func mappingRefs(doc []byte) []api.Ref {
+	m, err := mqttgw.ParseTopicMapping(doc)
+	if err != nil {
+		return nil // it was checked before it was stored
+	}
+	return []api.Ref{{Kind: kindBus, Name: m.Bus, Pointer: "/bus"}}
 }
 
 // redactHash replaces the hash of a device's password: it is salted and slow, and still not for everyone who may read.

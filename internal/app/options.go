@@ -3,25 +3,24 @@
 package app
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
+	"slices"
 
 	"github.com/rialto-bridge/rialto/internal/egress"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/store"
+	"github.com/rialto-bridge/rialto/mqttgw"
 )
 
 // Options are all settings of a process.
 type Options struct {
 	Data       string // data directory; made if missing
 	Listen     string // address of the HTTP listener; "" = 127.0.0.1:8080
-	MQTT       string // address of the MQTT listener; "" = 127.0.0.1:1883; "off" = none
+	MQTT       string // addresses of MQTT listeners, [mqtt://|mqtts://|ws://|wss://]host:port,...; "" = 127.0.0.1:1883; "off" = none
 	Durability eventlog.Durability
 
 	// Anonymous lets HTTP clients do everything without a key. It is refused unless Listen is a loopback address.
@@ -31,8 +30,19 @@ type Options struct {
 	// EgressAllow are the addresses, and the ports there, that targets may have although the guard would refuse them.
 	EgressAllow []egress.Entry
 
-	TLSCert, TLSKey string // files; both or none: HTTPS, and MQTT over TLS
+	TLSCert, TLSKey string // files, or as many of both separated by commas (SNI); both or none: HTTPS, and MQTT over TLS
 	ClientCA        string // file; clients must show a certificate that it has signed
+
+	// MQTTQuiet keeps MQTT clients that connect, leave, subscribe and are refused from becoming events.
+	MQTTQuiet bool
+
+	MQTTClientCA    string // file; instead of ClientCA, MQTT clients may show a certificate that it has signed
+	MQTTRequireCert bool   // they must
+	// MQTTCertNames are the places of a certificate where the identity of its device is looked for; nil = uri, dns, cn.
+	MQTTCertNames []mqttgw.CertificateName
+	MQTTOrigins   string // hosts whose web pages may use MQTT over WebSocket, separated by commas; beside the listener's own
+
+	MQTTConnectRate, MQTTConnectRatePerIP int // new MQTT connections in a second, in all and of one address; 0 = the defaults of mqttgw.Limits
 
 	MaxData   int   // largest payload of an event in bytes; 0 = 1 MiB
 	Reserve   int64 // bytes of the disk that producers may not use; 0 = chosen from its size
@@ -76,13 +86,11 @@ func (o Options) Validate() error {
 	if o.Durability != eventlog.Fsync && o.Durability != eventlog.OS {
 		errs = append(errs, fmt.Errorf("durability %q is neither fsync nor os", o.Durability))
 	}
-	for _, l := range []struct{ name, addr string }{{"listen", o.Listen}, {"mqtt", o.MQTT}} {
-		if l.name == "mqtt" && l.addr == "off" {
-			continue
-		}
-		if _, _, err := net.SplitHostPort(l.addr); err != nil {
-			errs = append(errs, fmt.Errorf("%s address %q is not host:port", l.name, l.addr))
-		}
+	if _, _, err := net.SplitHostPort(o.Listen); err != nil {
+		errs = append(errs, fmt.Errorf("listen address %q is not host:port", o.Listen))
+	}
+	if _, err := o.mqttListeners(); err != nil {
+		errs = append(errs, err)
 	}
 	if o.Anonymous && !isLoopback(o.Listen) {
 		errs = append(errs, fmt.Errorf("anonymous access is for loopback listeners only, and %q is not one", o.Listen))
@@ -92,6 +100,23 @@ func (o Options) Validate() error {
 	}
 	if o.ClientCA != "" && o.TLSCert == "" {
 		errs = append(errs, errors.New("client-ca needs tls-cert and tls-key"))
+	}
+	if len(list(o.TLSCert)) != len(list(o.TLSKey)) {
+		errs = append(errs, errors.New("tls-cert and tls-key must list as many files"))
+	}
+	if o.MQTTClientCA != "" && o.TLSCert == "" {
+		errs = append(errs, errors.New("mqtt-client-ca needs tls-cert and tls-key"))
+	}
+	if o.MQTTRequireCert && o.MQTTClientCA == "" {
+		errs = append(errs, errors.New("mqtt-require-cert needs mqtt-client-ca"))
+	}
+	for _, name := range o.MQTTCertNames {
+		if !slices.Contains(mqttgw.CertificateNames(), name) {
+			errs = append(errs, fmt.Errorf("mqtt-cert-name is uri, dns, cn, or some of them in the order in which they are looked for, not %q", name))
+		}
+	}
+	if o.MQTTConnectRate < 0 || o.MQTTConnectRatePerIP < 0 {
+		errs = append(errs, errors.New("a rate is negative"))
 	}
 	if o.MaxData < 0 || o.MaxData > eventlog.MaxData {
 		errs = append(errs, fmt.Errorf("max-data is %d, and must be 1 to %d bytes", o.MaxData, eventlog.MaxData))
@@ -113,29 +138,4 @@ func isLoopback(addr string) bool {
 	}
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.IsLoopback()
-}
-
-// tlsConfig returns the configuration of the listeners; nil without a certificate. The certificate is read again for
-// each handshake in which the files have changed, so it can be renewed without a restart.
-func (o Options) tlsConfig() (*tls.Config, error) {
-	if o.TLSCert == "" {
-		return nil, nil
-	}
-	pair := &keyPair{cert: o.TLSCert, key: o.TLSKey}
-	if _, err := pair.get(nil); err != nil {
-		return nil, fmt.Errorf("certificate: %w", err)
-	}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pair.get}
-	if o.ClientCA != "" {
-		pem, err := os.ReadFile(o.ClientCA)
-		if err != nil {
-			return nil, fmt.Errorf("client CA: %w", err)
-		}
-		cfg.ClientCAs = x509.NewCertPool()
-		if !cfg.ClientCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("client CA: %s holds no certificate", o.ClientCA)
-		}
-		cfg.ClientAuth = tls.RequireAndVerifyClientCert
-	}
-	return cfg, nil
 }

@@ -69,24 +69,149 @@ const ruleSchema = `{
 
 const deviceSchema = `{
   "type": "object",
-  "description": "An MQTT client that may connect.",
+  "description": "An MQTT client: how it logs in, and what it may do.",
   "additionalProperties": false,
-  "required": ["password"],
   "properties": {
     "kind": {"const": "Device"},
     "name": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"},
     "description": {"type": "string"},
     "labels": {"type": "object", "additionalProperties": {"type": "string"}},
-    "principal": {"type": "string", "description": "The user name it connects with; default: the name."},
-    "clientIds": {"type": "array", "items": {"type": "string"}, "description": "Client ids it may use, * stands for any text; default: any."},
+    "principal": {"type": "string", "minLength": 1, "maxLength": 256, "description": "Who it is: its user name, or what its certificate or token says; default: the name."},
+    "clientIds": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 256}, "description": "Client ids it may use, * stands for any text; default: any, for certificates the principal."},
     "password": {
       "type": "object",
-      "description": "One of: value (stored as a salted hash), hash, ref (env:NAME or file:PATH).",
+      "description": "One of: value (stored as a salted hash), hash (argon2id or bcrypt), ref (env:NAME or file:PATH). Without, it needs a certificate or a token.",
       "minProperties": 1,
       "maxProperties": 1,
       "additionalProperties": false,
       "properties": {"value": {"type": "string", "writeOnly": true}, "hash": {"type": "string"}, "ref": {"type": "string"}}
+    },
+    "attributes": {"type": "object", "maxProperties": 64, "additionalProperties": {"type": "string", "maxLength": 256}, "description": "For ${attr.NAME} in access."},
+    "policy": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", "description": "Name of the DevicePolicy; default: the one named default, if there is one, else everything is allowed."},
+    "access": {
+      "type": "object",
+      "description": "What it may do: topic filters with ${principal}, ${clientid} and ${attr.NAME}.",
+      "additionalProperties": false,
+      "properties": {
+        "connect": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Client ids, * stands for any text; default: any."},
+        "publish": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: nothing."},
+        "subscribe": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: nothing."},
+        "receive": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: as subscribe."},
+        "retain": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: as publish."},
+        "will": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: as publish."}
+      }
+    },
+    "publishRate": {
+      "type": "object",
+      "description": "How fast each of its connections may publish; default: no limit.",
+      "additionalProperties": false,
+      "required": ["perSecond"],
+      "properties": {
+        "perSecond": {"type": "number", "minimum": 0.001, "maximum": 100000},
+        "burst": {"type": "integer", "minimum": 0, "maximum": 100000, "description": "Messages at once after a quiet time; default: perSecond, rounded up."}
+      }
+    },
+    "blocked": {"type": "boolean", "default": false, "description": "It is refused, and cut off at once."},
+    "status": {
+      "type": "object",
+      "readOnly": true,
+      "description": "The clients that are this device, as this process knows them.",
+      "required": ["online", "clients"],
+      "properties": {
+        "online": {"type": "boolean"},
+        "clients": {"type": "array", "items": {"type": "object"}},
+        "more": {"type": "integer", "description": "Clients that are not listed."}
+      }
     }
+  }
+}`
+
+const policySchema = `{
+  "type": "object",
+  "description": "What MQTT clients may do.",
+  "additionalProperties": false,
+  "anyOf": [{"required": ["access"]}, {"required": ["publishRate"]}],
+  "properties": {
+    "kind": {"const": "DevicePolicy"},
+    "name": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"},
+    "description": {"type": "string"},
+    "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+    "access": {
+      "type": "object",
+      "description": "What it may do: topic filters with ${principal}, ${clientid} and ${attr.NAME}.",
+      "additionalProperties": false,
+      "properties": {
+        "connect": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Client ids, * stands for any text; default: any."},
+        "publish": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: nothing."},
+        "subscribe": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: nothing."},
+        "receive": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: as subscribe."},
+        "retain": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: as publish."},
+        "will": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: as publish."}
+      }
+    },
+    "publishRate": {
+      "type": "object",
+      "description": "How fast each of its connections may publish; default: no limit.",
+      "additionalProperties": false,
+      "required": ["perSecond"],
+      "properties": {
+        "perSecond": {"type": "number", "minimum": 0.001, "maximum": 100000},
+        "burst": {"type": "integer", "minimum": 0, "maximum": 100000, "description": "Messages at once after a quiet time; default: perSecond, rounded up."}
+      }
+    }
+  }
+}`
+
+const issuerSchema = `{
+  "type": "object",
+  "description": "Vouches for MQTT clients with signed tokens (JWT).",
+  "additionalProperties": false,
+  "required": ["issuer", "audience", "algorithms", "keys"],
+  "properties": {
+    "kind": {"const": "TokenIssuer"},
+    "name": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"},
+    "description": {"type": "string"},
+    "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+    "issuer": {"type": "string", "minLength": 1, "maxLength": 1024, "description": "What the claim iss must be."},
+    "audience": {"type": "array", "minItems": 1, "maxItems": 64, "items": {"type": "string", "minLength": 1}, "description": "The claim aud must have one of these."},
+    "algorithms": {"type": "array", "minItems": 1, "items": {"enum": ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "HS256", "HS384", "HS512"]}, "description": "Of signatures; no other is accepted."},
+    "keys": {
+      "type": "object",
+      "description": "One of: pem (PUBLIC KEY or CERTIFICATE blocks), jwks (a JSON Web Key Set), jwksFile (the path of one, which is read again when it changes), secret (for HS256, HS384 and HS512).",
+      "minProperties": 1,
+      "maxProperties": 1,
+      "additionalProperties": false,
+      "properties": {
+        "pem": {"type": "string", "pattern": "BEGIN"},
+        "jwks": {"type": "object", "required": ["keys"]},
+        "jwksFile": {"type": "string", "pattern": "^/"},
+        "secret": {"type": "object", "required": ["ref"], "additionalProperties": false, "properties": {"ref": {"type": "string", "description": "env:NAME or file:PATH, of 32 bytes at least"}}}
+      }
+    },
+    "principalClaim": {"type": "string", "default": "sub", "description": "The claim that says who the client is."},
+    "clientIdClaim": {"type": "string", "description": "The claim that must be the client id; default: none."},
+    "attributeClaims": {"type": "object", "maxProperties": 64, "additionalProperties": {"type": "string", "minLength": 1}, "description": "The claims that become attributes, by attribute."},
+    "policy": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", "description": "Name of the DevicePolicy; default: the one named default, if there is one, else everything is allowed."}
+  }
+}`
+
+const mappingSchema = `{
+  "type": "object",
+  "description": "Which events the publishes to some MQTT topics become. {1}, {2}, ... stand for what the wildcards of the filter match; there are {topic}, {clientid} and {principal} too.",
+  "additionalProperties": false,
+  "required": ["filter"],
+  "properties": {
+    "kind": {"const": "TopicMapping"},
+    "name": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"},
+    "description": {"type": "string"},
+    "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+    "filter": {"type": "string", "minLength": 1, "maxLength": 1024, "pattern": "^[^$]", "description": "A topic filter. Of several that match a topic the most specific counts."},
+    "bus": {"type": "string", "default": "devices"},
+    "type": {"type": "string", "maxLength": 1024, "description": "Default: io.rialto.mqtt.publish."},
+    "subject": {"type": "string", "maxLength": 1024, "description": "Default: the topic."},
+    "extensions": {"type": "object", "maxProperties": 32, "propertyNames": {"pattern": "^[a-z0-9]{1,20}$"}, "additionalProperties": {"type": "string", "minLength": 1, "maxLength": 1024}},
+    "subjectLevels": {"type": "integer", "minimum": 0, "maximum": 8, "default": 8, "description": "Levels of the topic by which events are found fast."},
+    "lane": {"const": "up"}
   }
 }`
 
@@ -120,6 +245,9 @@ const deliverySchema = `{
         "maxOpen": {"type": "string", "default": "10m", "description": "How long at most."}
       }
     },
+    "ordering": {"enum": ["none", "key"], "default": "none", "description": "key: events with the same key are delivered in the order in which they were stored, one at a time."},
+    "orderBy": {"type": "string", "maxLength": 4096, "description": "What the key of an event is: partitionkey, subject, source, or an expression over the event; default: the first of these three that it has. An event without one has no order."},
+    "onFailure": {"enum": ["skip", "block"], "default": "skip", "description": "With ordering: key. skip: what fails for good is a dead letter, and the next of its key has its turn. block: it is tried on, and its key waits."},
     "retry": {
       "type": "object",
       "additionalProperties": false,
@@ -167,6 +295,10 @@ var targetStatusSchema = fmt.Sprintf(`{
     "live": {"type": "integer", "description": "Deliveries waiting in memory or under way."},
     "parked": {"type": "integer", "description": "Deliveries waiting on disk."},
     "ranged": {"type": "integer", "description": "Of those, the ones that have no record of their own yet, because so many wait."},
+    "blockedKeys": {"type": "integer", "description": "With ordering: key, how many keys wait because their first delivery has failed."},
+    "blocked": {"type": "array", "description": "Some of them, the oldest first; not in lists.", "items": {"type": "object", "properties": {
+      "bus": {"type": "string"}, "eventId": {"type": "string"}, "position": {"type": "string"}, "rule": {"type": "string"}, "attempts": {"type": "integer"},
+      "nextTry": {"type": "string", "format": "date-time"}, "followers": {"type": "integer", "description": "Deliveries that wait for it, up to 1000."}}}},
     "nextDue": {"type": "string", "format": "date-time", "description": "When the next of them is tried; absent while none will be."}
   }
 }`, strings.Join(bridge.TargetStates(), `", "`))

@@ -77,6 +77,7 @@ type Origin struct {
 	QoS        byte   // 0, 1, 2
 	Retain     bool
 	Version    byte   // 4 or 5
+	Levels     byte   // of the topic that stand in the subject in the log, at most; 0 = the log's default; not stored
 	Properties []byte // raw MQTT 5 properties worth passing on (payload format, expiry, content type, response topic, correlation data, user properties in order), without their length; nil for 3.1.1
 }
 

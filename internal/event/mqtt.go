@@ -4,6 +4,7 @@ package event
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"strconv"
@@ -31,6 +32,9 @@ type MQTTDefaults struct {
 	Source string    // MQTTSource of the connection
 	Type   string    // "" is DefaultMQTTType
 	Time   time.Time // when it arrived
+
+	Subject    string      // "" is the topic
+	Extensions []Attribute // sorted by name; the event's own from then on
 }
 
 // MQTTSource is the source of what a client publishes: mqtt://<gateway>/<client id>. Client ids are opaque, so
@@ -67,8 +71,8 @@ func appendSegment(dst []byte, s string) []byte {
 //     Type wins over a user property datacontenttype.
 //   - In MQTT 3.1.1 structured is all there is and nothing announces it, so a payload that is a good event is one.
 //
-// All else is a plain publish, which becomes an event whose source, type and time come from d and whose subject is the
-// topic; what a CloudEvents string may not hold is percent-coded in it. Its datacontenttype is the Content Type where
+// All else is a plain publish, which becomes an event whose source, type, time and extensions come from d and whose subject
+// is d's or the topic; what a CloudEvents string may not hold is percent-coded in type, subject and extensions. Its datacontenttype is the Content Type where
 // that is a media type, else application/json when the payload is JSON, else text/plain when the sender has said that it
 // is UTF-8. minted is true and ID is empty, because the caller has the id to choose.
 //
@@ -228,13 +232,19 @@ func (m *MQTTMessage) plain(d MQTTDefaults, lim *Limits) (Event, bool, *Error) {
 	e := Event{
 		ID:              "-", // stands in for the id to come
 		Source:          d.Source,
-		Type:            d.Type,
-		Subject:         plainSubject(m.Topic),
+		Type:            plainText(d.Type),
+		Subject:         plainText(cmp.Or(d.Subject, m.Topic)),
 		DataContentType: m.plainType(lim),
 		Time:            d.Time,
 	}
 	if e.Type == "" {
 		e.Type = DefaultMQTTType
+	}
+	e.Extensions = d.Extensions
+	for i := range e.Extensions {
+		if s, ok := e.Extensions[i].Value.(string); ok {
+			e.Extensions[i].Value = plainText(s)
+		}
 	}
 	if len(m.Payload) > 0 {
 		e.Data = bytes.Clone(m.Payload)
@@ -259,8 +269,8 @@ func (m *MQTTMessage) plainType(lim *Limits) string {
 	return ""
 }
 
-// plainSubject is the topic, with what no CloudEvents string may hold percent-coded.
-func plainSubject(topic string) string {
+// plainText is a topic, or what was made of it, with what no CloudEvents string may hold percent-coded.
+func plainText(topic string) string {
 	if textFault(topic, len(topic)) == "" {
 		return topic
 	}

@@ -121,7 +121,11 @@ func (s *subjects) of(rec *event.Record) string {
 		}
 		return string(b)
 	}
-	for _, levels := range []int{subjectLevels, 3, 1} {
+	most := subjectLevels
+	if n := int(rec.MQTT.Levels); n > 0 {
+		most = min(n, most)
+	}
+	for _, levels := range [...]int{most, min(most, 3), 1} {
 		b := append(appendToken(append(buf[:0], s.prefix...), rec.Event.Type), ".m"...)
 		b = appendLevels(b, rec.MQTT.Topic, levels)
 		if s.admit(b) {

@@ -22,21 +22,36 @@ type application struct {
 	base   uint64
 	batch  *pebble.Batch
 	// What this message has changed so far: a later record of the message sees it, which the batch would not show.
-	pending map[pendingID]*Pending // nil value = removed
-	counts  map[string]*counts
-	events  map[uint32]*eventCounts
-	first   uint64 // of what was routed
-	last    uint64
-	mention map[uint64]struct{}
-	jobs    map[uint64]*jobCounts
-	highest map[byte]uint64 // of the sequences of other streams that were named
-	backlog map[string]*backlog
-	dropped map[RoutePair]uint64
+	deliveries map[pendingID]*delivery
+	counts     map[string]*counts
+	events     map[uint32]*eventCounts
+	sets       map[outcomeSet][]uint16
+	first      uint64 // of what was routed
+	last       uint64
+	fresh      bool // the views hold no delivery of an event at or behind first
+	alone      bool // no other message has routed any of it
+	mention    map[uint64]struct{}
+	jobs       map[uint64]*jobCounts
+	highest    map[byte]uint64 // of the sequences of other streams that were named
+	backlog    map[string]*backlog
+	dropped    map[RoutePair]uint64
+
+	key, value []byte // scratch
 }
 
 type pendingID struct {
 	seq          uint64
 	rule, target string
+}
+
+func idOf(seq uint64, r Route) pendingID { return pendingID{seq, r.Rule, r.Target} }
+
+// delivery is one that this message speaks of.
+type delivery struct {
+	Pending
+	was    State // before this message; 0 = it was not owed
+	over   bool  // it is not pending any more; State says how it ended
+	stored bool  // the views may hold it as pending
 }
 
 // counts are the deliveries of an hour, rule and target.
@@ -60,8 +75,8 @@ func (j *Journal) Apply(bus string, record uint64, message []byte) error {
 		return err
 	}
 	a := application{j: j, bus: bus, record: record, base: base, batch: j.db.NewBatch(),
-		pending: make(map[pendingID]*Pending), counts: make(map[string]*counts), events: make(map[uint32]*eventCounts),
-		mention: make(map[uint64]struct{}), jobs: make(map[uint64]*jobCounts), highest: make(map[byte]uint64),
+		deliveries: make(map[pendingID]*delivery), counts: make(map[string]*counts), events: make(map[uint32]*eventCounts),
+		sets: make(map[outcomeSet][]uint16), mention: make(map[uint64]struct{}), jobs: make(map[uint64]*jobCounts), highest: make(map[byte]uint64),
 		backlog: make(map[string]*backlog), dropped: make(map[RoutePair]uint64)}
 	defer a.batch.Close()
 	if err := Decode(message, Visitor{Routed: a.routed, Skipped: a.skipped, Outcome: a.outcome, Pending: a.again,
@@ -79,13 +94,18 @@ func (a *application) set(k, v []byte) error { return a.batch.Set(k, v, nil) }
 
 func (a *application) finish() error {
 	var errs []error
-	for id, p := range a.pending {
-		k := pendingKey(a.bus, id.seq, Route{Rule: id.rule, Target: id.target})
-		if p == nil {
-			errs = append(errs, a.batch.Delete(k, nil))
-			continue
+	for id, d := range a.deliveries {
+		if d.State != d.was {
+			a.moved(id, d.was, d.State)
 		}
-		errs = append(errs, a.set(k, p.encode(nil)))
+		a.key = appendPendingKey(a.key[:0], a.bus, id.seq, id.rule, id.target)
+		switch {
+		case !d.over:
+			a.value = d.encode(a.value[:0])
+			errs = append(errs, a.set(a.key, a.value))
+		case d.stored:
+			errs = append(errs, a.batch.Delete(a.key, nil))
+		}
 	}
 	for _, c := range a.counts {
 		errs = append(errs, a.set(c.key, c.Counts.encode()))
@@ -100,9 +120,13 @@ func (a *application) finish() error {
 			a.set(key('w', a.bus, 'R'), u64(nil, a.last)))
 	}
 	for seq := range a.mention {
-		errs = append(errs, a.set(u64(u64(key('j', a.bus), seq), a.record), nil))
+		if a.alone && seq >= a.first && seq <= a.last { // the message that routed it is known anyway
+			continue
+		}
+		a.key = u64(u64(append(append(append(a.key[:0], 'j'), a.bus...), 0), seq), a.record)
+		errs = append(errs, a.set(a.key, nil))
 	}
-	errs = append(errs, a.finishJobs(), a.finishBacklogs(), a.set(key('w', a.bus, 'J'), u64(nil, a.record)))
+	errs = append(errs, a.finishOutcomes(), a.finishJobs(), a.finishBacklogs(), a.set(key('w', a.bus, 'J'), u64(nil, a.record)))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -116,22 +140,49 @@ func (a *application) finish() error {
 }
 
 // find returns the pending delivery as this message has left it so far; nil if there is none.
-func (a *application) find(seq uint64, r Route) (*Pending, error) {
-	id := pendingID{seq, r.Rule, r.Target}
-	if p, ok := a.pending[id]; ok {
-		return p, nil
+func (a *application) find(seq uint64, r Route) (*delivery, error) {
+	id := idOf(seq, r)
+	if d := a.deliveries[id]; d != nil {
+		if d.over {
+			return nil, nil
+		}
+		return d, nil
 	}
-	b, err := a.j.get(pendingKey(a.bus, seq, r))
+	a.key = appendPendingKey(a.key[:0], a.bus, seq, r.Rule, r.Target)
+	b, err := a.j.get(a.key)
 	if err != nil || b == nil {
 		return nil, err
 	}
-	p := &Pending{Seq: seq, Route: r}
-	return p, p.decode(b)
+	d := &delivery{Pending: Pending{Seq: seq, Route: r}, stored: true}
+	if err := d.decode(b); err != nil {
+		return nil, err
+	}
+	d.was = d.State
+	a.deliveries[id] = d
+	return d, nil
 }
 
-func (a *application) put(p *Pending) {
+// put makes a delivery pending. was is how it stood before, unless this message says so.
+func (a *application) put(p Pending, was State) {
 	p.Record = a.record
-	a.pending[pendingID{p.Seq, p.Route.Rule, p.Route.Target}] = p
+	id := idOf(p.Seq, p.Route)
+	d := a.deliveries[id]
+	if d == nil {
+		d = &delivery{was: was, stored: !a.fresh || p.Seq < a.first}
+		a.deliveries[id] = d
+	}
+	d.Pending, d.over = p, false
+}
+
+// end notes how a delivery that is not pending stands now.
+func (a *application) end(seq uint64, r Route, was, is State) {
+	id := idOf(seq, r)
+	d := a.deliveries[id]
+	if d == nil {
+		d = &delivery{was: was}
+		a.deliveries[id] = d
+	}
+	d.State, d.over = is, true
 }
 
 func (a *application) countsOf(hour uint32, r Route) (*counts, error) {
@@ -173,15 +224,27 @@ func (a *application) eventsOf(hour uint32) (*eventCounts, error) {
 	return c, nil
 }
 
-func (a *application) extend(from, to uint64) {
-	if a.first == 0 {
-		a.first = from
-	}
+func (a *application) extend(from, to uint64) error {
 	a.last = max(a.last, to)
+	if a.first != 0 {
+		return nil
+	}
+	routed, err := a.j.RoutedTo(a.bus)
+	if err != nil {
+		return err
+	}
+	a.first, a.alone, a.fresh = from, from > routed, true
+	prefix := key('p', a.bus)
+	return a.j.scan(prefix, u64(bytes.Clone(prefix), from), func(_, _ []byte) (bool, error) {
+		a.fresh = false // a part of what an event owes was written before a crash
+		return false, nil
+	})
 }
 
 func (a *application) routed(r Routed) error {
-	a.extend(r.Seq, r.Seq)
+	if err := a.extend(r.Seq, r.Seq); err != nil {
+		return err
+	}
 	if r.Seq >= a.base {
 		ev, err := a.eventsOf(r.Hour)
 		if err != nil {
@@ -194,7 +257,7 @@ func (a *application) routed(r Routed) error {
 		}
 	}
 	for _, rt := range r.Routes {
-		a.put(&Pending{Seq: r.Seq, Route: rt, Check: r.Check, Hour: r.Hour, State: Live})
+		a.put(Pending{Seq: r.Seq, Route: rt, Check: r.Check, Hour: r.Hour, State: Live}, 0)
 		c, err := a.countsOf(r.Hour, rt)
 		if err != nil {
 			return err
@@ -212,7 +275,9 @@ func (a *application) routed(r Routed) error {
 // skipped passes over places without an event. An event that the views had counted there is lost: damage took it before
 // it was routed.
 func (a *application) skipped(from, to uint64) error {
-	a.extend(from, to)
+	if err := a.extend(from, to); err != nil {
+		return err
+	}
 	return a.j.eachIndexed(a.bus, max(from, a.base), to, func(hour uint32, n uint64) error {
 		c, err := a.eventsOf(hour)
 		if err != nil {
@@ -234,26 +299,24 @@ func (a *application) outcome(o Outcome) error {
 		return nil
 	}
 	if p.State == Parked {
-		if err := a.unpark(p); err != nil {
+		if err := a.unpark(&p.Pending); err != nil {
 			return err
 		}
 	}
-	next := *p
 	if o.Attempt > 0 {
-		next.Attempts = max(next.Attempts, o.Attempt)
-		if next.First.IsZero() {
-			next.First = o.At
+		p.Attempts = max(p.Attempts, o.Attempt)
+		if p.First.IsZero() {
+			p.First = o.At
 		}
 	}
-	next.State, next.Due = o.State, o.Due
+	p.State, p.Due, p.Key, p.Record = o.State, o.Due, o.Key, a.record
 	switch o.State {
 	case Live:
-		a.put(&next)
 		return nil
 	case Parked:
-		return a.park(&next)
+		return a.park(p.Pending, 0)
 	}
-	a.pending[pendingID{o.Seq, o.Route.Rule, o.Route.Target}] = nil
+	p.over = true
 	c, err := a.countsOf(p.Hour, o.Route)
 	if err != nil {
 		return err
@@ -263,11 +326,11 @@ func (a *application) outcome(o Outcome) error {
 	}
 	if o.State == Dead {
 		a.named('D', o.DeadSeq)
-		if err := a.set(u64([]byte{'x'}, o.DeadSeq), encodeDead(a.bus, p, o)); err != nil {
+		if err := a.set(u64([]byte{'x'}, o.DeadSeq), encodeDead(a.bus, &p.Pending, o)); err != nil {
 			return err
 		}
 	}
-	return a.endedFor(p, o.State)
+	return a.endedFor(&p.Pending, o.State)
 }
 
 // again brings in a delivery that does not stand in its event's Routed record. It counts unless the views know it.
@@ -278,7 +341,7 @@ func (a *application) again(p Pending) error {
 		return err
 	}
 	if old != nil && old.State == Parked {
-		if err := a.unpark(old); err != nil {
+		if err := a.unpark(&old.Pending); err != nil {
 			return err
 		}
 	}
@@ -290,21 +353,21 @@ func (a *application) again(p Pending) error {
 		c.Owed++
 	}
 	if p.State == Parked {
-		return a.park(&p)
+		return a.park(p, 0)
 	}
-	a.put(&p)
+	a.put(p, 0)
 	return nil
 }
 
-// park notes that a delivery waits on disk, unpark that it does not, or is about to wait for something else.
-func (a *application) park(p *Pending) error {
+// park notes that a delivery waits on disk, and how it stood before as put does, unpark that it does not, or is about to wait for something else.
+func (a *application) park(p Pending, was State) error {
 	b, err := a.backlogOf(p.Route.Target)
 	if err != nil {
 		return err
 	}
 	b.parked++
-	a.put(p)
-	return a.set(dueKey(a.bus, *p), nil)
+	a.put(p, was)
+	return a.set(parkedKey(a.bus, p), nil)
 }
 
 func (a *application) unpark(p *Pending) error {
@@ -313,7 +376,7 @@ func (a *application) unpark(p *Pending) error {
 		return err
 	}
 	b.parked -= min(b.parked, 1)
-	return a.batch.Delete(dueKey(a.bus, *p), nil)
+	return a.batch.Delete(parkedKey(a.bus, *p), nil)
 }
 
 func (a *application) mark(m Mark) error {

@@ -12,11 +12,12 @@
 //
 // # The views
 //
-// A Journal answers: where is the event with this id or subject, what is its journey, which deliveries are pending and
-// which are due, what does the ledger of an hour say, which rules were in force at a position. It is fed in the order
-// of the streams: Apply with JOURNEY messages, Index with events. Each write carries the position it was made from in
-// the same batch, and Pebble keeps no log of its own, so after a crash the views are those of some earlier position,
-// and the caller feeds again from there (Applied, Indexed). The views can be deleted and are then rebuilt.
+// A Journal answers: where is the event with this id or subject, where are those whose deliveries to a target stand in
+// some way, what is an event's journey, which deliveries are pending and which are due, what does the ledger of an hour
+// say, which rules were in force at a position. It is fed in the order of the streams: Apply with JOURNEY messages, Index
+// with events. Each write carries the position it was made from in the same batch, and Pebble keeps no log of its own, so
+// after a crash the views are those of some earlier position, and the caller feeds again from there (Applied, Indexed).
+// The views can be deleted and are then rebuilt.
 //
 // Apply and Index may be called concurrently with each other and with every query, but each by one goroutine per bus.
 // Nothing here starts a goroutine besides Pebble's own, which Close ends. A failed write to Pebble is returned and

@@ -23,7 +23,7 @@ type Options struct {
 }
 
 // viewFormat changes when a view's layout does; views of another format are deleted and rebuilt.
-const viewFormat = "4"
+const viewFormat = "6"
 
 // Journal is the set of views. See the package comment for who may call what.
 type Journal struct {
@@ -90,6 +90,7 @@ func openDB(o Options, log *slog.Logger) (*pebble.DB, error) {
 		FormatMajorVersion: pebble.FormatNewest,
 		FS:                 vfs.Default,
 		Logger:             pebbleLog{log},
+		Merger:             merger,
 		MaxOpenFiles:       500,
 		MemTableSize:       8 << 20,
 		// A burst waits for a flush rather than take more memory.
@@ -168,7 +169,7 @@ func (s view) get(k []byte) ([]byte, error) {
 //	i  seq>>20 (4), hash of id (8), seq (8)        -> ""            events by id
 //	s  seq>>20 (4), hash of subject (8), seq (8)   -> ""            events by subject
 //	r  last seq (8)                                -> first, JOURNEY seq    what one message routed
-//	j  seq (8), JOURNEY seq (8)                    -> ""            messages with outcomes of an event
+//	j  seq (8), JOURNEY seq (8)                    -> ""            messages with outcomes of an event, but for the one that routed it
 //	p  seq (8), rule, 0, target                    -> pending       deliveries not settled for good
 //	m  first seq (8), part (4)                     -> ruleset, rules        rules in force
 //	u  rule, 0, revision (8)                       -> JOURNEY seq, document
@@ -178,10 +179,12 @@ func (s view) get(k []byte) ([]byte, error) {
 //	l  hour (4)                                    -> matched, unmatched, lost
 //	o  hour (4), rule, 0, target                   -> counts of deliveries
 //	y  rule or "", 0, target or ""                 -> seq           what was ranged for it until there is dropped
+//	z  seq>>20 (4), state, target, 0, block (1), rule     -> set        positions whose deliveries stand in a state
 //
 // and without a bus in front:
 //
-//	d  target, 0, due in ms (8), bus, 0, seq (8), rule    -> ""     parked deliveries in order of due time
+//	d  target, 0, due in ms (8), bus, 0, seq (8), rule    -> ""     other parked deliveries, in order of due time
+//	k  target, 0, key (8), bus, 0, seq (8), rule          -> ""     parked deliveries that have an order
 //	g  target, 0, bus                                     -> parked, next, last, ranged     what waits for a target
 //	x  DEAD seq (8)                                       -> bus, check, hour, outcome     dead letters
 //	v  job (8), bus                                       -> counts     what became of what a job handled
@@ -197,6 +200,11 @@ func key(letter byte, bus string, rest ...byte) []byte {
 func u64(k []byte, v uint64) []byte { return binary.BigEndian.AppendUint64(k, v) }
 func u32(k []byte, v uint32) []byte { return binary.BigEndian.AppendUint32(k, v) }
 
+func appendPendingKey(k []byte, bus string, seq uint64, rule, target string) []byte {
+	k = append(append(append(k, 'p'), bus...), 0)
+	return routeKey(u64(k, seq), rule, target)
+}
+
 func routeKey(k []byte, rule, target string) []byte {
 	k = append(k, rule...)
 	k = append(k, 0)
@@ -204,7 +212,7 @@ func routeKey(k []byte, rule, target string) []byte {
 }
 
 func pendingKey(bus string, seq uint64, r Route) []byte {
-	return routeKey(u64(key('p', bus), seq), r.Rule, r.Target)
+	return appendPendingKey(nil, bus, seq, r.Rule, r.Target)
 }
 
 func dueKey(bus string, p Pending) []byte {
@@ -215,6 +223,19 @@ func dueKey(bus string, p Pending) []byte {
 	k = u64(k, p.Seq)
 	return append(k, p.Route.Rule...)
 }
+
+// parkedKey is the key by which a parked delivery is found.
+func parkedKey(bus string, p Pending) []byte {
+	if p.Key == 0 {
+		return dueKey(bus, p)
+	}
+	k := append(lineKey(p.Route.Target, p.Key), bus...)
+	k = u64(append(k, 0), p.Seq)
+	return append(k, p.Route.Rule...)
+}
+
+// lineKey begins the keys of what is parked with an order.
+func lineKey(target string, key64 uint64) []byte { return u64(key('k', target), key64) }
 
 // after returns the smallest key that is larger than every key with this prefix.
 func after(prefix []byte) []byte {
@@ -235,7 +256,7 @@ func (p *Pending) encode(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(p.Attempts))
 	dst = binary.AppendVarint(dst, millis(p.Due))
 	dst = binary.AppendVarint(dst, millis(p.First))
-	return p.Redrive.encode(binary.AppendUvarint(dst, p.Record))
+	return p.Redrive.encode(u64(binary.AppendUvarint(dst, p.Record), p.Key))
 }
 
 // decode reads the value written by encode into p, whose Seq, Rule and Target come from the key.
@@ -249,6 +270,7 @@ func (p *Pending) decode(b []byte) error {
 	p.Due = fromMillis(d.int())
 	p.First = fromMillis(d.int())
 	p.Record = d.uint()
+	p.Key = d.key()
 	p.Redrive = d.redriven()
 	return d.err
 }

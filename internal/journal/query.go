@@ -87,13 +87,18 @@ type Routing struct{ First, Last, Record uint64 }
 func (j *Journal) RoutingOf(bus string, seq uint64) (r Routing, ok bool, err error) {
 	prefix := key('r', bus)
 	err = j.scan(prefix, u64(bytes.Clone(prefix), seq), func(k, v []byte) (bool, error) {
-		if len(v) >= 16 {
-			r = Routing{binary.BigEndian.Uint64(v), binary.BigEndian.Uint64(k[len(prefix):]), binary.BigEndian.Uint64(v[8:])}
-			ok = r.First <= seq
-		}
-		return false, nil
+		r, err = readRouting(k[len(prefix):], v)
+		ok = err == nil && r.First <= seq
+		return false, err
 	})
 	return r, ok, err
+}
+
+func readRouting(k, v []byte) (Routing, error) {
+	if len(k) < 8 || len(v) < 16 {
+		return Routing{}, fmt.Errorf("%w: routing", ErrFormat)
+	}
+	return Routing{binary.BigEndian.Uint64(v), binary.BigEndian.Uint64(k), binary.BigEndian.Uint64(v[8:])}, nil
 }
 
 // Journey is what JOURNEY says about one event.
@@ -112,27 +117,22 @@ const maxJourneyRecords = 1000
 // Journey reads the journey of the event at seq from the stream JOURNEY_<bus>. Of a very long one it tells the newest
 // part.
 func (j *Journal) Journey(ctx context.Context, bus string, stream *eventlog.Stream, seq uint64) (Journey, error) {
-	var out Journey
-	r, ok, err := j.RoutingOf(bus, seq)
+	out, err := j.Journeys(ctx, bus, stream, []uint64{seq})
 	if err != nil {
-		return out, err
+		return Journey{}, err
 	}
-	var records []uint64
-	prefix := u64(key('j', bus), seq)
-	err = j.scan(prefix, nil, func(k, _ []byte) (bool, error) {
-		rec := binary.BigEndian.Uint64(k[len(prefix):])
-		if !ok || rec != r.Record {
-			records = append(records, rec)
-		}
-		return true, nil
-	})
+	return *out[seq], nil
+}
+
+// Journeys is Journey for several events, which often share messages: each of those is read once.
+func (j *Journal) Journeys(ctx context.Context, bus string, stream *eventlog.Stream, seqs []uint64) (map[uint64]*Journey, error) {
+	out := make(map[uint64]*Journey, len(seqs))
+	for _, seq := range seqs {
+		out[seq] = new(Journey)
+	}
+	records, err := j.recordsOf(bus, seqs)
 	if err != nil {
-		return out, err
-	}
-	records = records[max(0, len(records)-maxJourneyRecords):]
-	if ok {
-		records = append(records, r.Record)
-		slices.Sort(records)
+		return nil, err
 	}
 	for _, rec := range records {
 		raw, err := stream.Get(ctx, rec)
@@ -140,47 +140,89 @@ func (j *Journal) Journey(ctx context.Context, bus string, stream *eventlog.Stre
 			continue // trimmed or damaged: what is left is told
 		}
 		if err != nil {
-			return out, fmt.Errorf("read outcomes: %w", err)
+			return nil, fmt.Errorf("read outcomes: %w", err)
 		}
-		err = Decode(raw.Data, Visitor{
-			Routed: func(x Routed) error {
-				if x.Seq == seq {
-					out.Routed, out.RoutedAt, out.Check = true, raw.Stored, x.Check
-					out.Routes = append(out.Routes, x.Routes...)
-					out.ranged(x, raw.Stored)
-				}
-				return nil
-			},
-			Pending: func(x Pending) error {
-				if x.Seq == seq && !slices.Contains(out.Routes, x.Route) {
-					out.Routes = append(out.Routes, x.Route)
-				}
-				return nil
-			},
-			Outcome: func(x Outcome) error {
-				if x.Seq == seq {
-					out.Outcomes = append(out.Outcomes, Step{Outcome: x})
-				}
-				return nil
-			},
-			Redrive: func(x Redrive) error {
-				if x.Seq == seq {
-					out.redriven(x)
-				}
-				return nil
-			},
-			Discard: func(x Discard) error {
-				if x.Seq == seq {
-					out.Outcomes = append(out.Outcomes, x.step())
-				}
-				return nil
-			},
-		})
-		if err != nil {
-			return out, err
+		if err := readJourneys(out, raw); err != nil {
+			return nil, err
 		}
 	}
-	return out, out.standInRanges(j, bus)
+	for _, journey := range out {
+		if err := journey.standInRanges(j, bus); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// recordsOf returns the messages of JOURNEY that speak of events, in order.
+func (j *Journal) recordsOf(bus string, seqs []uint64) ([]uint64, error) {
+	mentions, routings := key('j', bus), key('r', bus)
+	it, err := j.db.NewIter(&pebble.IterOptions{LowerBound: mentions, UpperBound: after(mentions)})
+	if err != nil {
+		return nil, fmt.Errorf("read views: %w", err)
+	}
+	defer it.Close()
+	routing, err := j.db.NewIter(&pebble.IterOptions{LowerBound: routings, UpperBound: after(routings)})
+	if err != nil {
+		return nil, fmt.Errorf("read views: %w", err)
+	}
+	defer routing.Close()
+	var records []uint64
+	for _, seq := range seqs {
+		var own []uint64
+		prefix := u64(bytes.Clone(mentions), seq)
+		for ok := it.SeekGE(prefix); ok && bytes.HasPrefix(it.Key(), prefix); ok = it.Next() {
+			own = append(own, binary.BigEndian.Uint64(it.Key()[len(prefix):]))
+		}
+		records = append(records, own[max(0, len(own)-maxJourneyRecords):]...)
+		if routing.SeekGE(u64(bytes.Clone(routings), seq)) {
+			if r, err := readRouting(routing.Key()[len(routings):], routing.Value()); err != nil {
+				return nil, err
+			} else if r.First <= seq {
+				records = append(records, r.Record)
+			}
+		}
+	}
+	slices.Sort(records)
+	return slices.Compact(records), errors.Join(it.Error(), routing.Error())
+}
+
+// readJourneys adds what a message says of the events in out.
+func readJourneys(out map[uint64]*Journey, raw eventlog.Raw) error {
+	return Decode(raw.Data, Visitor{
+		Routed: func(x Routed) error {
+			if j := out[x.Seq]; j != nil {
+				j.Routed, j.RoutedAt, j.Check = true, raw.Stored, x.Check
+				j.Routes = append(j.Routes, x.Routes...)
+				j.ranged(x, raw.Stored)
+			}
+			return nil
+		},
+		Pending: func(x Pending) error {
+			if j := out[x.Seq]; j != nil && !slices.Contains(j.Routes, x.Route) {
+				j.Routes = append(j.Routes, x.Route)
+			}
+			return nil
+		},
+		Outcome: func(x Outcome) error {
+			if j := out[x.Seq]; j != nil {
+				j.Outcomes = append(j.Outcomes, Step{Outcome: x})
+			}
+			return nil
+		},
+		Redrive: func(x Redrive) error {
+			if j := out[x.Seq]; j != nil {
+				j.redriven(x)
+			}
+			return nil
+		},
+		Discard: func(x Discard) error {
+			if j := out[x.Seq]; j != nil {
+				j.Outcomes = append(j.Outcomes, x.step())
+			}
+			return nil
+		},
+	})
 }
 
 // redriven notes a redrive: what it owes is a route of the event if it has not been one.
@@ -364,6 +406,7 @@ func encodeDead(bus string, p *Pending, o Outcome) []byte {
 	b = append(b, bus...)
 	b = u32(b, uint32(p.Check))
 	b = binary.AppendUvarint(b, uint64(p.Hour))
+	o.Exchange = Exchange{} // it stands in DEAD
 	var e Encoder
 	e.Outcome(o)
 	return append(b, e.Take()...)

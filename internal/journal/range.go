@@ -5,6 +5,7 @@ package journal
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +35,7 @@ type Taken struct {
 	Route Route
 	Check Check
 	Hour  uint32
+	Key   uint64 // as in Outcome
 }
 
 // Drop cancels what is ranged for a rule or for a target, up to where JOURNEY has come.
@@ -43,7 +45,8 @@ type Drop struct{ Rule, Target string } // one of them
 const ReasonRange = "range"
 
 const (
-	kindTake = 'T'
+	kindTake = 'T' // a taking
+	kindLine = 'L' // a taking of which each has a key
 	kindDrop = 'X'
 )
 
@@ -53,7 +56,12 @@ func (e *Encoder) Taking(t Taking) {
 	for i, d := range t.Deliveries {
 		routes[i] = e.route(d.Route)
 	}
-	e.begin(kindTake)
+	keyed := slices.ContainsFunc(t.Deliveries, func(d Taken) bool { return d.Key != 0 })
+	if keyed {
+		e.begin(kindLine)
+	} else {
+		e.begin(kindTake)
+	}
 	e.str(t.Target)
 	e.sequence(t.To)
 	e.time(t.At)
@@ -64,6 +72,9 @@ func (e *Encoder) Taking(t Taking) {
 		e.buf = binary.BigEndian.AppendUint32(e.buf, uint32(d.Check))
 		e.int(int64(d.Hour) - int64(e.hour))
 		e.hour = d.Hour
+		if keyed {
+			e.buf = binary.BigEndian.AppendUint64(e.buf, d.Key)
+		}
 	}
 }
 
@@ -74,7 +85,7 @@ func (e *Encoder) Drop(d Drop) {
 	e.str(d.Target)
 }
 
-func (d *decoder) taking() Taking {
+func (d *decoder) taking(keyed bool) Taking {
 	t := Taking{Target: d.str(), To: d.sequence()}
 	d.at += d.int()
 	t.At = fromMillis(d.at)
@@ -88,6 +99,9 @@ func (d *decoder) taking() Taking {
 		x := Taken{Seq: d.sequence(), Route: d.route(), Check: d.check()}
 		d.hour += d.int()
 		x.Hour = uint32(d.hour)
+		if keyed {
+			x.Key = d.key()
+		}
 		d.taken = append(d.taken, x)
 	}
 	t.Deliveries = d.taken
@@ -276,6 +290,8 @@ func (a *application) ranged(seq uint64, hour uint32, r Route) error {
 	}
 	b.Last = seq
 	b.Count++
+	// What a drop ends stays in the set: a search looks at the journey of what it finds.
+	a.moved(idOf(seq, r), 0, Parked)
 	return nil
 }
 
@@ -328,7 +344,7 @@ func (a *application) takeOne(b *backlog, at time.Time, d Taken) error {
 	default: // damage took the record that counted it
 		c.Owed++
 	}
-	return a.park(&Pending{Seq: d.Seq, Route: d.Route, Check: d.Check, Hour: d.Hour, State: Parked, Due: at})
+	return a.park(Pending{Seq: d.Seq, Route: d.Route, Check: d.Check, Hour: d.Hour, State: Parked, Due: at, Key: d.Key}, 0)
 }
 
 func (a *application) droppedTo(d RoutePair) (uint64, error) {

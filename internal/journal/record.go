@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
@@ -86,6 +87,17 @@ type Outcome struct {
 	Detail   string        // for people, at most maxDetail bytes
 	Due      time.Time     // Parked: when it is tried again; milliseconds are kept
 	DeadSeq  uint64        // Dead: its place in DEAD
+	Key      uint64        // Parked: what it is in order with, 0 = nothing
+	Exchange Exchange      // how the attempt went on the wire
+}
+
+// Exchange is how an attempt went on the wire, as far as it is known: targets.Exchange. Microseconds are kept.
+type Exchange struct {
+	Remote            string
+	Reused            bool
+	DNS, Connect, TLS time.Duration
+	FirstByte         time.Duration
+	Head              string // at most maxHead bytes; not kept of what was delivered
 }
 
 // Pending is a delivery that is not settled for good, as the views keep it. As a record it is one that found no place in
@@ -101,6 +113,7 @@ type Pending struct {
 	First    time.Time // start of the first attempt; zero if there was none
 	Record   uint64    // sequence of the JOURNEY message that says so; not part of the record itself
 	Redrive  *Redriven // nil unless it was redriven; not part of the record either
+	Key      uint64    // Parked: as in its Outcome; not part of the record either
 }
 
 // RuleRef names a rule at a revision.
@@ -125,14 +138,21 @@ type RuleDoc struct {
 }
 
 const (
-	formatVersion = 1
+	formatVersion = 2
 	maxDetail     = 256
+	maxHead       = 16 << 10
+	// headRoom is how many bytes of heads a message holds: targets that fail in many ways at once do not fill the disk
+	// with it. One that has no room any more is cut to shortHead. Equal ones are there once.
+	headRoom  = 32 << 10
+	shortHead = 512
 
 	kindRoute   = 'r' // defines the next route index of this message
+	kindText    = 't' // defines the next text index, from 1: an address, or a head
 	kindRouted  = 'R'
 	kindRanged  = 'N' // as kindRouted, with what is ranged behind
 	kindSkipped = 'S' // sequences without an event
 	kindOutcome = 'O'
+	kindKeyed   = 'K' // an outcome with a key before
 	kindPending = 'P'
 	kindMark    = 'M'
 	kindRuleDoc = 'D'
@@ -143,6 +163,8 @@ const (
 type Encoder struct {
 	buf     []byte
 	routes  map[Route]uint64
+	texts   map[string]uint64
+	heads   int    // bytes of them
 	seq     uint64 // of the last record that had one
 	hour    uint32
 	at      int64
@@ -158,8 +180,9 @@ func (e *Encoder) Records() int { return e.records }
 // Take returns the message and makes the Encoder empty. The message belongs to the caller.
 func (e *Encoder) Take() []byte {
 	b := e.buf
-	*e = Encoder{routes: e.routes}
+	*e = Encoder{routes: e.routes, texts: e.texts}
 	clear(e.routes)
+	clear(e.texts)
 	return b
 }
 
@@ -223,6 +246,39 @@ func (e *Encoder) route(r Route) uint64 {
 	return i
 }
 
+// text returns the index of s in this message, defining it first if it is new; 0 stands for "".
+func (e *Encoder) text(s string) uint64 {
+	if s == "" {
+		return 0
+	}
+	if i, ok := e.texts[s]; ok {
+		return i
+	}
+	if e.texts == nil {
+		e.texts = make(map[string]uint64)
+	}
+	i := uint64(len(e.texts)) + 1
+	e.texts[s] = i
+	e.begin(kindText)
+	e.records--
+	e.str(s)
+	return i
+}
+
+// head is text for how an answer began.
+func (e *Encoder) head(s string) uint64 {
+	s = Cut(s, maxHead)
+	if _, ok := e.texts[s]; !ok && len(s) > shortHead && e.heads+len(s) > headRoom {
+		s = Cut(s, shortHead)
+	}
+	before := len(e.texts)
+	i := e.text(s)
+	if len(e.texts) > before {
+		e.heads += len(s)
+	}
+	return i
+}
+
 // Routed adds r.
 func (e *Encoder) Routed(r Routed) {
 	var few [8]uint64
@@ -266,7 +322,17 @@ func (e *Encoder) Skipped(from, to uint64) {
 // Outcome adds o. A Detail that is too long is cut.
 func (e *Encoder) Outcome(o Outcome) {
 	i := e.route(o.Route)
-	e.begin(kindOutcome)
+	x := &o.Exchange
+	remote, head := e.text(x.Remote), uint64(0)
+	if o.State != Delivered {
+		head = e.head(x.Head)
+	}
+	if o.State == Parked && o.Key != 0 {
+		e.begin(kindKeyed)
+		e.buf = binary.BigEndian.AppendUint64(e.buf, o.Key)
+	} else {
+		e.begin(kindOutcome)
+	}
 	e.sequence(o.Seq)
 	e.uint(i)
 	e.buf = append(e.buf, byte(o.State))
@@ -274,6 +340,7 @@ func (e *Encoder) Outcome(o Outcome) {
 	e.time(o.At)
 	e.uint(uint64(max(o.Duration.Microseconds(), 0)))
 	e.uint(uint64(max(o.Status, 0)))
+	e.exchange(x, remote)
 	switch o.State {
 	case Delivered:
 		return
@@ -284,6 +351,45 @@ func (e *Encoder) Outcome(o Outcome) {
 	}
 	e.str(o.Reason)
 	e.str(Cut(o.Detail, maxDetail))
+	e.uint(head)
+}
+
+// What an exchange has, apart from its head.
+const (
+	hasRemote = 1 << iota
+	isReused
+	hasConnection // how long it took to make
+	hasFirstByte
+)
+
+func (e *Encoder) exchange(x *Exchange, remote uint64) {
+	micros := func(d time.Duration) uint64 { return uint64(max(d.Microseconds(), 0)) }
+	dns, connect, handshake, first := micros(x.DNS), micros(x.Connect), micros(x.TLS), micros(x.FirstByte)
+	var has byte
+	if remote != 0 {
+		has |= hasRemote
+	}
+	if x.Reused {
+		has |= isReused
+	}
+	if dns|connect|handshake != 0 {
+		has |= hasConnection
+	}
+	if first != 0 {
+		has |= hasFirstByte
+	}
+	e.buf = append(e.buf, has)
+	if has&hasRemote != 0 {
+		e.uint(remote)
+	}
+	if has&hasConnection != 0 {
+		e.uint(dns)
+		e.uint(connect)
+		e.uint(handshake)
+	}
+	if has&hasFirstByte != 0 {
+		e.uint(first)
+	}
 }
 
 // Pending adds p once more.
@@ -376,6 +482,7 @@ func Decode(b []byte, v Visitor) error {
 type decoder struct {
 	b       []byte
 	routes  []Route
+	texts   []string
 	scratch []Route
 	taken   []Taken
 	rules   []RuleRef
@@ -432,6 +539,16 @@ func (d *decoder) check() Check {
 	return c
 }
 
+func (d *decoder) key() uint64 {
+	if len(d.b) < 8 {
+		d.fail("short")
+		return 0
+	}
+	k := binary.BigEndian.Uint64(d.b)
+	d.b = d.b[8:]
+	return k
+}
+
 func (d *decoder) bytes() []byte {
 	n := d.uint()
 	if n > uint64(len(d.b)) {
@@ -472,6 +589,45 @@ func (d *decoder) routeList() int {
 	return int(n)
 }
 
+func (d *decoder) text() string {
+	i := d.uint()
+	if i == 0 {
+		return ""
+	}
+	if i > uint64(len(d.texts)) {
+		d.fail("text")
+		return ""
+	}
+	return d.texts[i-1]
+}
+
+func (d *decoder) micros() time.Duration {
+	us := d.uint()
+	if us > uint64(math.MaxInt64/time.Microsecond) {
+		d.fail("duration")
+		return 0
+	}
+	return time.Duration(us) * time.Microsecond
+}
+
+func (d *decoder) exchange() (x Exchange) {
+	has := d.byte()
+	if has >= hasFirstByte<<1 {
+		d.fail("exchange")
+	}
+	x.Reused = has&isReused != 0
+	if has&hasRemote != 0 {
+		x.Remote = d.text()
+	}
+	if has&hasConnection != 0 {
+		x.DNS, x.Connect, x.TLS = d.micros(), d.micros(), d.micros()
+	}
+	if has&hasFirstByte != 0 {
+		x.FirstByte = d.micros()
+	}
+	return x
+}
+
 func (d *decoder) state() State {
 	s := State(d.byte())
 	if stateNames[s] == "" {
@@ -486,6 +642,12 @@ func (d *decoder) record(v Visitor) error {
 	case kindRoute:
 		r := Route{Rule: d.str(), Revision: d.uint(), Target: d.str()}
 		d.routes = append(d.routes, r)
+	case kindText:
+		if s := d.str(); s == "" {
+			d.fail("text")
+		} else {
+			d.texts = append(d.texts, s)
+		}
 	case kindRouted, kindRanged:
 		r := Routed{Seq: d.sequence(), Check: d.check()}
 		d.hour += d.int()
@@ -506,6 +668,14 @@ func (d *decoder) record(v Visitor) error {
 		}
 	case kindOutcome:
 		return call(d, v.Outcome, d.outcome())
+	case kindKeyed:
+		key := d.key()
+		o := d.outcome()
+		if o.State != Parked || key == 0 {
+			d.fail("key")
+		}
+		o.Key = key
+		return call(d, v.Outcome, o)
 	case kindPending:
 		p := Pending{Seq: d.sequence(), Route: d.route(), Check: d.check(), Hour: uint32(d.uint()), State: d.state(),
 			Attempts: int(d.uint()), Due: fromMillis(d.int()), First: fromMillis(d.int())}
@@ -531,8 +701,8 @@ func (d *decoder) record(v Visitor) error {
 		return call(d, v.Redrive, d.redrive())
 	case kindDiscard:
 		return call(d, v.Discard, d.discard())
-	case kindTake:
-		return call(d, v.Taking, d.taking())
+	case kindTake, kindLine:
+		return call(d, v.Taking, d.taking(kind == kindLine))
 	case kindDrop:
 		return call(d, v.Drop, Drop{Rule: d.str(), Target: d.str()})
 	default:
@@ -547,8 +717,9 @@ func (d *decoder) outcome() Outcome {
 	o := Outcome{Seq: d.sequence(), Route: d.route(), State: d.state(), Attempt: int(d.uint())}
 	d.at += d.int()
 	o.At = fromMillis(d.at)
-	o.Duration = time.Duration(d.uint()) * time.Microsecond
+	o.Duration = d.micros()
 	o.Status = int(d.uint())
+	o.Exchange = d.exchange()
 	switch o.State {
 	case Delivered:
 		return o
@@ -557,7 +728,7 @@ func (d *decoder) outcome() Outcome {
 	case Dead:
 		o.DeadSeq = d.uint()
 	}
-	o.Reason, o.Detail = d.str(), d.str()
+	o.Reason, o.Detail, o.Exchange.Head = d.str(), d.str(), d.text()
 	return o
 }
 

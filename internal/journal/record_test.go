@@ -4,6 +4,7 @@ package journal_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -24,9 +25,14 @@ func everything(e *journal.Encoder) []any {
 		journal.Routed{Seq: 101, Check: 1, Hour: 493_000},
 		journal.Routed{Seq: 99, Check: 2, Hour: 492_999, Routes: []journal.Route{log}},
 		[2]uint64{200, 300},
-		journal.Outcome{Seq: 100, Route: warm, State: journal.Delivered, Attempt: 1, At: base, Duration: 1234 * time.Microsecond, Status: 204},
+		journal.Outcome{Seq: 100, Route: warm, State: journal.Delivered, Attempt: 1, At: base, Duration: 1234 * time.Microsecond, Status: 204,
+			Exchange: journal.Exchange{Remote: "192.0.2.7:443", Reused: true, FirstByte: 1200 * time.Microsecond}},
 		journal.Outcome{Seq: 101, Route: log, State: journal.Parked, Attempt: 2, At: base.Add(time.Second), Duration: time.Second, Status: 503,
-			Reason: "status", Detail: "status 503", Due: base.Add(31 * time.Second)},
+			Reason: "status", Detail: "status 503", Due: base.Add(31 * time.Second),
+			Exchange: journal.Exchange{Remote: "192.0.2.7:443", DNS: time.Millisecond, Connect: 2 * time.Millisecond, TLS: 3 * time.Millisecond,
+				FirstByte: time.Second, Head: "HTTP/1.1 503 Service Unavailable\n\ndown"}},
+		journal.Outcome{Seq: 102, Route: log, State: journal.Parked, Attempt: 2, At: base, Due: base,
+			Exchange: journal.Exchange{DNS: time.Minute, Head: "HTTP/1.1 503 Service Unavailable\n\ndown"}},
 		journal.Outcome{Seq: 99, Route: log, State: journal.Dead, Attempt: 10, At: base.Add(-time.Hour), Reason: "timeout", DeadSeq: 4},
 		journal.Outcome{Seq: 99, Route: warm, State: journal.Cancelled, At: base, Reason: "rule_deleted"},
 		journal.Pending{Seq: 5, Route: warm, Check: 9, Hour: 3, State: journal.Parked, Attempts: 3, Due: base, First: base.Add(-time.Minute)},
@@ -43,6 +49,8 @@ func everything(e *journal.Encoder) []any {
 		journal.Taking{Target: "ops-webhook", To: 303, At: base.Add(time.Hour), Deliveries: []journal.Taken{
 			{Seq: 301, Route: warm, Check: 5, Hour: 493_001}, {Seq: 302, Route: warm, Check: 6, Hour: 493_002}}},
 		journal.Taking{Target: "archive", To: 400, At: base},
+		journal.Taking{Target: "archive", To: 410, At: base, Deliveries: []journal.Taken{{Seq: 401, Route: log, Key: 1 << 60}, {Seq: 402, Route: log}}},
+		journal.Outcome{Seq: 402, Route: log, State: journal.Parked, At: base, Reason: "order", Due: base, Key: 77},
 		journal.Drop{Rule: "too-warm"},
 		journal.Drop{Target: "archive"},
 	}
@@ -149,6 +157,41 @@ func TestMessagesStaySmall(t *testing.T) {
 	if per := len(e.Take()) / 1000; per > 48 {
 		t.Errorf("a parked delivery costs %d bytes, want at most 48", per)
 	}
+	for i := range 1000 {
+		at := base.Add(time.Duration(i) * 7 * time.Millisecond)
+		e.Outcome(journal.Outcome{Seq: uint64(1_000_000 + i), Route: route, State: journal.Delivered, At: at, Duration: 12 * time.Millisecond,
+			Attempt: 1, Status: 204, Exchange: journal.Exchange{Remote: "192.0.2.7:443", Reused: true, FirstByte: 12 * time.Millisecond}})
+	}
+	if per := len(e.Take()) / 1000; per > 20 {
+		t.Errorf("a delivered one costs %d bytes, want at most 20", per)
+	}
+}
+
+// A target that fails with a large page each time costs the page once in a message, and ones that differ have a bound.
+func TestHeadsHaveABound(t *testing.T) {
+	var e journal.Encoder
+	same := strings.Repeat("x", 16<<10)
+	for i := range 1000 {
+		head := same
+		if i%2 == 0 {
+			head = fmt.Sprint(i, same)
+		}
+		e.Outcome(journal.Outcome{Seq: uint64(i), State: journal.Parked, At: base, Due: base, Exchange: journal.Exchange{Head: head}})
+	}
+	b := e.Take()
+	if max := 32<<10 + 500*(512+16) + 1000*16; len(b) > max {
+		t.Errorf("%d bytes, want at most %d", len(b), max)
+	}
+	got, err := decode(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range got {
+		head := r.(journal.Outcome).Exchange.Head
+		if i%2 == 1 && head != same || i%2 == 0 && i > 0 && (len(head) != 512 || !strings.HasPrefix(head, fmt.Sprint(i))) {
+			t.Fatalf("head %d has %d bytes", i, len(head))
+		}
+	}
 }
 
 func TestDetailIsCutBetweenCharacters(t *testing.T) {
@@ -172,7 +215,8 @@ func TestBrokenMessagesAreRefused(t *testing.T) {
 			t.Fatalf("cut to %d bytes: %v, want ErrFormat or nothing", n, err)
 		}
 	}
-	for name, b := range map[string][]byte{"empty": nil, "version": {9}, "kind": {1, '?'}, "route": {1, 'R', 2, 0, 0, 0, 1, 0, 1, 5}} {
+	for name, b := range map[string][]byte{"empty": nil, "version": {9}, "kind": {2, '?'}, "route": {2, 'R', 2, 0, 0, 0, 1, 0, 1, 5},
+		"old version": {1, 'F', 1}, "text": {2, 't', 0}} {
 		if _, err := decode(b); !errors.Is(err, journal.ErrFormat) {
 			t.Errorf("%s: %v, want ErrFormat", name, err)
 		}
@@ -198,7 +242,7 @@ func FuzzDecode(f *testing.F) {
 		for _, r := range first {
 			switch r := r.(type) {
 			case journal.Outcome:
-				if len(r.Detail) > 256 {
+				if len(r.Detail) > 256 || len(r.Exchange.Head) > 512 {
 					return
 				}
 			case journal.Redrive:

@@ -227,7 +227,7 @@ func (a *application) redrive(r Redrive) error {
 	}
 	if r.Dead != 0 {
 		if r.From != "" {
-			if err := a.writeOff(r.Hour, Route{Rule: r.Route.Rule, Target: r.From}); err != nil {
+			if err := a.writeOff(r.Seq, r.Hour, Route{Rule: r.Route.Rule, Target: r.From}); err != nil {
 				return err
 			}
 		}
@@ -237,7 +237,7 @@ func (a *application) redrive(r Redrive) error {
 	}
 	p := Pending{Seq: r.Seq, Route: r.Route, Check: r.Check, Hour: r.Hour, State: Parked, Due: r.Due,
 		Redrive: &Redriven{Job: r.Job, Dead: r.Dead, Edited: r.Edited, Via: cmp.Or(r.Via, r.From), Record: a.record}}
-	if err := a.park(&p); err != nil || r.Job == 0 {
+	if err := a.park(p, ended); err != nil || r.Job == 0 { // another target may have had it before
 		return err
 	}
 	return a.handled(r.Job)
@@ -247,7 +247,7 @@ func (a *application) discard(d Discard) error {
 	a.mention[d.Seq] = struct{}{}
 	a.named('D', d.Dead)
 	a.named('J', d.Job)
-	if err := a.writeOff(d.Hour, d.Route); err != nil {
+	if err := a.writeOff(d.Seq, d.Hour, d.Route); err != nil {
 		return err
 	}
 	if err := a.batch.Delete(u64([]byte{'x'}, d.Dead), nil); err != nil || d.Job == 0 {
@@ -257,7 +257,8 @@ func (a *application) discard(d Discard) error {
 }
 
 // writeOff counts a dead delivery as discarded.
-func (a *application) writeOff(hour uint32, r Route) error {
+func (a *application) writeOff(seq uint64, hour uint32, r Route) error {
+	a.end(seq, r, Dead, Discarded)
 	c, err := a.countsOf(hour, r)
 	if err == nil && c.Dead > 0 {
 		c.Dead--

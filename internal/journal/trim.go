@@ -23,7 +23,7 @@ func (j *Journal) Trim(bus string, seq, record uint64) error {
 	for _, letter := range []byte("rje") {
 		below(letter, seq)
 	}
-	for _, letter := range []byte("is") {
+	for _, letter := range []byte("isz") {
 		prefix := key(letter, bus)
 		errs = append(errs, b.DeleteRange(prefix, u32(bytes.Clone(prefix), uint32(seq>>bucketBits)), nil))
 	}
@@ -116,7 +116,7 @@ func (j *Journal) Forget(bus string) error {
 		if p.State != Parked {
 			return true, nil
 		}
-		return true, b.Delete(dueKey(bus, p), nil)
+		return true, b.Delete(parkedKey(bus, p), nil)
 	})
 	errs := []error{err, j.scan([]byte{'v'}, nil, func(k, _ []byte) (bool, error) {
 		if string(k[9:]) != bus {
@@ -126,7 +126,7 @@ func (j *Journal) Forget(bus string) error {
 	})}
 	waiting, err := j.forgetBacklogs(b, bus)
 	errs = append(errs, err)
-	for _, letter := range []byte("wfisrjpmuaebloy") {
+	for _, letter := range []byte("wfisrjpmuaebloyz") {
 		prefix := key(letter, bus)
 		errs = append(errs, b.DeleteRange(prefix, after(prefix), nil))
 	}

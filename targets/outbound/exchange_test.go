@@ -267,7 +267,7 @@ func TestExchangeFailures(t *testing.T) {
 				endless.Add(int64(n))
 			}
 		}},
-		{"sends a gzip bomb", "", 200, 5 * time.Second, func(w http.ResponseWriter, r *http.Request) {
+		{"sends a gzip bomb", "", 200, 30 * time.Second, func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Accept-Encoding") != "" {
 				t.Errorf("asked for %q", r.Header.Get("Accept-Encoding"))
 			}

@@ -32,6 +32,7 @@ type Bridge interface {
 	DeadLetter(ctx context.Context, bus, id string) (*bridge.DeadLetter, error)
 	CountDead(ctx context.Context, f bridge.DeadFilter) (bridge.DeadCount, error)
 	Redrive(ctx context.Context, q bridge.RedriveRequest) (delivery string, err error)
+	Skip(ctx context.Context, q bridge.SkipRequest) (deadLetter string, err error)
 	PlanJob(ctx context.Context, s bridge.JobSpec) (bridge.DeadCount, error)
 	StartJob(ctx context.Context, s bridge.JobSpec) (bridge.Job, error)
 	Jobs(bus string) ([]bridge.Job, error)
@@ -66,6 +67,8 @@ type Options struct {
 	Store  store.Store
 	Keys   *Keys
 	Kinds  []Kind // of definitions, without keys, which the API knows itself
+
+	Clients Clients // of the MQTT gateway; nil = it is off
 
 	Anonymous bool         // who sends no key may do everything: for a loopback listener only
 	Limits    event.Limits // of ingested events
@@ -202,6 +205,7 @@ func (a *API) addPlainRoutes() {
 	a.add("GET", "/v1/stream", need{open: true}, a.stream).long = true // each topic is checked
 	a.addDeadLetterRoutes()
 	a.add("POST", "/v1/targets/{name}:enable", need{area: areaDefinitions, access: accessWrite}, a.enableTarget)
+	a.addDeviceRoutes()
 	a.add("GET", "/v1/ledger", onQueryBus(areaEvents, accessRead), a.getLedger)
 	a.add("POST", "/v1/rules:test", need{open: true}, a.testRule)        // the body says which bus
 	a.add("POST", "/v1/rules:explain", need{open: true}, a.explainRules) // as well

@@ -27,6 +27,7 @@ func (a *API) addDeadLetterRoutes() {
 	a.add("POST", "/v1/deadletters:redrive", write, a.startJob(bridge.JobRedrive))
 	a.add("POST", "/v1/deadletters:discard", write, a.startJob(bridge.JobDiscard))
 	a.add("POST", "/v1/buses/{bus}/events/{id}:redrive", onBus(areaEvents, accessWrite), a.redriveEvent)
+	a.add("POST", "/v1/buses/{bus}/events/{id}:skip", onBus(areaEvents, accessWrite), a.skipEvent)
 	a.add("GET", "/v1/jobs", read, a.listJobs)
 	a.add("GET", "/v1/jobs/{id}", read, a.getJob)
 	a.add("POST", "/v1/jobs/{id}:pause", write, a.setJob(bridge.JobPaused))
@@ -193,6 +194,26 @@ func (a *API) redriveEvent(w *reply, r *http.Request) error {
 		return err
 	}
 	return sendJSON(w, http.StatusAccepted, map[string]string{"delivery": id})
+}
+
+// skipEvent ends a delivery of an event that holds up its key.
+func (a *API) skipEvent(w *reply, r *http.Request) error {
+	if _, err := noQuery(r); err != nil {
+		return err
+	}
+	q := bridge.SkipRequest{Bus: w.bus, ID: pathParam(r, "id"), By: w.caller()}
+	text := func(to *string) func(*body, string, json.RawMessage) {
+		return func(b *body, at string, v json.RawMessage) { b.value(at, v, to, "a string") }
+	}
+	if _, err := a.readObject(r, map[string]func(*body, string, json.RawMessage){
+		"source": text(&q.Source), "rule": text(&q.Rule), "target": text(&q.Target)}); err != nil {
+		return err
+	}
+	id, err := a.o.Bridge.Skip(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	return sendJSON(w, http.StatusOK, map[string]string{"deadLetter": id})
 }
 
 // listJobs answers the jobs, newest first.

@@ -118,3 +118,16 @@ func TestRedriveOfAnEvent(t *testing.T) {
 	wantProblem(t, s.do("POST", "/v1/buses/default/events/a:redrive?x=1", `{}`), 400, "invalid", "/x")
 	wantProblem(t, s.do("POST", "/v1/buses/none/events/a:redrive", `{}`), 404, "not-found")
 }
+
+func TestSkipOfAnEvent(t *testing.T) {
+	s := start(t)
+	a := s.do("POST", "/v1/buses/default/events/a%2Fb:skip", `{"source":"/s","rule":"r","target":"hook"}`).want(t, http.StatusOK)
+	if a.body != `{"deadLetter":"DEAD:7"}` {
+		t.Errorf("answer %s", a.body)
+	}
+	want := bridge.SkipRequest{Bus: "default", ID: "a/b", Source: "/s", Rule: "r", Target: "hook", By: "admin"}
+	if d := cmp.Diff(want, s.bridge.lastQuery()); d != "" {
+		t.Errorf("request (-want +got):\n%s", d)
+	}
+	wantProblem(t, s.do("POST", "/v1/buses/default/events/a:skip", `{"to":"r"}`), 400, "invalid", "/to")
+}

@@ -43,14 +43,20 @@ var states = []string{bridge.StatePending, bridge.StateUnmatched, bridge.StateDe
 
 // searchEvents answers a list of events, newest first.
 func (a *API) searchEvents(w *reply, r *http.Request) error {
-	q, part, err := readList(r, "type", "source", "subject", "status")
+	q, part, err := readList(r, "type", "source", "subject", "status", "target", "outcome")
 	if err != nil {
 		return err
 	}
 	s := bridge.SearchQuery{Type: q.text("type"), Source: q.text("source"), Subject: q.text("subject"), Status: q.text("status"),
-		From: part.from, To: part.to, Limit: part.limit, Cursor: part.cursor}
+		Target: q.text("target"), Outcome: q.text("outcome"), From: part.from, To: part.to, Limit: part.limit, Cursor: part.cursor}
 	if s.Status != "" && !slices.Contains(states, s.Status) {
 		q.fault("status", "must be one of "+strings.Join(states, ", "))
+	}
+	switch {
+	case s.Outcome != "" && !slices.Contains(bridge.Outcomes, s.Outcome):
+		q.fault("outcome", "must be one of "+strings.Join(bridge.Outcomes, ", "))
+	case s.Outcome != "" && s.Target == "":
+		q.fault("outcome", "goes with target: whose deliveries stand so")
 	}
 	if err := q.err(); err != nil {
 		return err

@@ -239,6 +239,13 @@ func (f *fakeBridge) CountDead(_ context.Context, q bridge.DeadFilter) (bridge.D
 	return bridge.DeadCount{Total: uint64(len(f.dead)), Groups: []bridge.DeadGroup{}}, f.fail
 }
 
+func (f *fakeBridge) Skip(_ context.Context, q bridge.SkipRequest) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = q
+	return "DEAD:7", f.fail
+}
+
 func (f *fakeBridge) Redrive(_ context.Context, q bridge.RedriveRequest) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -12,7 +12,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/rules"
+	"github.com/rialto-bridge/rialto/targets"
 )
 
 const schemaPrefix = "#/components/schemas/"
@@ -142,8 +144,27 @@ func (a *API) describe() error {
 		"status":  text("one of " + strings.Join(states, ", ")),
 		"origin":  {Type: "object", Description: "how it was published over MQTT"},
 		"others":  {Type: "array", Items: text(""), Description: "positions of other events with this id"},
-		"journey": {Type: "object", Description: "which rules matched, and every attempt to deliver it"},
+		"journey": ref("Journey"),
 	})
+	moment := &huma.Schema{Type: "string", Format: "date-time"}
+	ms := func(description string) *huma.Schema { return &huma.Schema{Type: "number", Description: description} }
+	schemas["Journey"] = &huma.Schema{Type: "object", Description: "which rules matched, and every attempt to deliver it", Required: []string{"state", "rules", "deliveries"},
+		Properties: map[string]*huma.Schema{"state": text("pending, unmatched or routed"), "routedAt": moment, "ruleset": {Type: "integer"},
+			"rules":     {Type: "array", Items: &huma.Schema{Type: "object", Description: "rule, revision, matched and explanation"}},
+			"rulesMore": {Type: "integer", Description: "rules in force that are not listed"},
+			"deliveries": {Type: "array", Items: object([]string{"rule", "revision", "target", "state", "attempts"}, map[string]*huma.Schema{
+				"rule": text(""), "revision": {Type: "integer"}, "target": text(""), "state": text("live, " + strings.Join(bridge.Outcomes, ", ")),
+				"reason": text("why it is in that state"), "due": moment, "attempts": {Type: "array", Items: ref("Attempt")},
+				"deadLetter": text("its id"), "redrives": {Type: "array", Items: &huma.Schema{Type: "object"}}, "discarded": {Type: "object"}})}}}
+	schemas["Attempt"] = object([]string{"n", "at", "durationMs", "ok"}, map[string]*huma.Schema{
+		"n": {Type: "integer"}, "at": moment, "durationMs": ms("altogether"), "ok": {Type: "boolean"}, "status": {Type: "integer"},
+		"reason": text("why it failed: " + reasonList()), "detail": text("for people"),
+		"remote": text("the address that was dialled, such as 192.0.2.7:443"), "reused": {Type: "boolean", Description: "over a connection that was there"},
+		"timings": object(nil, map[string]*huma.Schema{"dnsMs": ms("the name"), "connectMs": ms("the connection"), "tlsMs": ms("its handshake"),
+			"firstByteMs": ms("from the start of the attempt until an answer began")}),
+		"response": text("how the answer of a failed attempt began, at most 16 KiB: status, headers, an empty line, body. Control characters and " +
+			"what may be secret are taken out; never that of an address that is not allowed"),
+		"next": {Type: "string", Format: "date-time", Description: "when the next attempt was due then"}})
 	schemas["DeadCount"] = object([]string{"total", "groups"}, map[string]*huma.Schema{
 		"total":  {Type: "integer"},
 		"groups": {Type: "array", Items: &huma.Schema{Type: "object"}, Description: "by fingerprint, the most frequent first"},
@@ -251,7 +272,9 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 			OperationID: "search-events", Tags: []string{"events"}, Summary: "Search events, newest first",
 			Description: "A page may be short, or empty, and still have a nextCursor: a search looks at so many events and no more.",
 			Parameters: []*huma.Param{bus, queryDoc("type", "exactly this type", nil), queryDoc("source", "exactly this source", nil),
-				queryDoc("subject", "exactly this subject", nil), queryDoc("status", "one of "+strings.Join(states, ", "), nil), from, to, limit, cursor},
+				queryDoc("subject", "exactly this subject", nil), queryDoc("status", "one of "+strings.Join(states, ", "), nil),
+				queryDoc("target", "with a delivery to this target that is parked or has ended", nil),
+				queryDoc("outcome", "with target: how that delivery stands, one of "+strings.Join(bridge.Outcomes, ", "), nil), from, to, limit, cursor},
 			Responses: ok("A page", "application/json", pageSchema(ref("StoredEvent"))),
 		},
 		"GET /v1/buses/{bus}/events/{id}": {
@@ -329,6 +352,15 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 				"redrive": object([]string{"method", "path", "body"}, map[string]*huma.Schema{
 					"method": text(""), "path": text(""), "body": {Type: "object"}})})),
 		},
+		"POST /v1/buses/{bus}/events/{id}:skip": {
+			OperationID: "skip-event", Tags: []string{"deliveries"}, Summary: "End a delivery that holds up its key",
+			Description: "It is parked, and the first of its key at a target that keeps order. It becomes a dead letter, and the next has its turn. " +
+				"rule and target may be left out if the event has one delivery.",
+			Parameters: []*huma.Param{bus, pathParamDoc("id", "of the event")},
+			RequestBody: &huma.RequestBody{Required: true, Content: jsonContent(object(nil, map[string]*huma.Schema{
+				"source": text("which, if several events have the id"), "rule": text(""), "target": text("")}))},
+			Responses: ok("It is a dead letter", "application/json", object([]string{"deadLetter"}, map[string]*huma.Schema{"deadLetter": text("its id")})),
+		},
 		"GET /v1/jobs": {
 			OperationID: "list-jobs", Tags: []string{"deliveries"}, Summary: "List jobs, newest first", Parameters: []*huma.Param{onlyBus},
 			Description: "Those that have ended are kept for 31 days, and at most 1000 of all.",
@@ -350,6 +382,38 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 			OperationID: "cancel-job", Tags: []string{"deliveries"}, Summary: "End a job",
 			Description: "What it has handed over by then stays so.",
 			Parameters:  []*huma.Param{pathParamDoc("id", "of the job"), onlyBus}, Responses: ok("The job", "application/json", ref("Job")),
+		},
+		"POST /v1/devices/{name}:disconnect": {
+			OperationID: "disconnect-device", Tags: []string{"devices"}, Summary: "End the connections of a device",
+			Description: "They may come back.", Parameters: []*huma.Param{pathParamDoc("name", "of the device")},
+			Responses: ok("How many there were", "application/json", disconnectedSchema()),
+		},
+		"POST /v1/devices/{name}:block": {
+			OperationID: "block-device", Tags: []string{"devices"}, Summary: "Block a device",
+			Description: "Its definition says so from then on. It is refused at CONNECT, and cut off at once.",
+			Parameters:  []*huma.Param{pathParamDoc("name", "of the device")}, Responses: ok("The device", "application/json", ref(kindDevice)),
+		},
+		"POST /v1/devices/{name}:unblock": {
+			OperationID: "unblock-device", Tags: []string{"devices"}, Summary: "Let a blocked device in again",
+			Parameters: []*huma.Param{pathParamDoc("name", "of the device")}, Responses: ok("The device", "application/json", ref(kindDevice)),
+		},
+		"GET /v1/clients": {
+			OperationID: "list-clients", Tags: []string{"devices"}, Summary: "List MQTT clients",
+			Description: "Those that are connected to this process, and those that were since it started, by principal and client id.",
+			Parameters: []*huma.Param{queryDoc("principal", "only of this principal; empty: anonymous clients", nil), queryDoc("clientId", "only with this client id", nil),
+				queryDoc("online", "only those that are connected", &huma.Schema{Type: "boolean"}), limit, cursor},
+			Responses: ok("A page", "application/json", pageSchema(object([]string{"principal", "clientId", "online", "lastSeen"}, map[string]*huma.Schema{
+				"principal": text(""), "clientId": text(""), "device": text("name of the Device, if one is defined"), "online": {Type: "boolean"},
+				"address": text(""), "lastSeen": {Type: "string", Format: "date-time"}, "reason": text("why it is offline"),
+				"since": {Type: "string", Format: "date-time"}, "via": text("anonymous, password, certificate or token"), "protocol": text("3.1.1 or 5"),
+				"subscriptions": {Type: "array", Items: text("a filter")}, "inFlight": {Type: "integer"}, "queued": {Type: "integer"}, "behind": {Type: "boolean"}}))),
+		},
+		"POST /v1/clients:disconnect": {
+			OperationID: "disconnect-client", Tags: []string{"devices"}, Summary: "End the connections of an MQTT client",
+			Description: "They may come back.",
+			RequestBody: &huma.RequestBody{Required: true, Content: jsonContent(object([]string{"principal"}, map[string]*huma.Schema{
+				"principal": text(""), "clientId": text("default: all of the principal")}))},
+			Responses: ok("How many there were", "application/json", disconnectedSchema()),
 		},
 		"GET /v1/ledger": {
 			OperationID: "get-ledger", Tags: []string{"deliveries"}, Summary: "The account of every event and delivery",
@@ -407,6 +471,14 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 	}
 }
 
+func reasonList() string {
+	var list []string
+	for _, r := range targets.Reasons() {
+		list = append(list, string(r))
+	}
+	return strings.Join(list, ", ")
+}
+
 func deadParams(from, to *huma.Param) []*huma.Param {
 	return []*huma.Param{queryDoc("bus", "only of this bus", nil), queryDoc("rule", "only of this rule", nil),
 		queryDoc("target", "only of this target", nil), queryDoc("reason", "only with this reason", nil),
@@ -418,6 +490,10 @@ func deadFilterSchema() *huma.Schema {
 	return &huma.Schema{Type: "object", Description: "all that is there must hold; {} selects everything",
 		Properties: map[string]*huma.Schema{"rule": text(""), "target": text(""), "reason": text(""), "fingerprint": text(""),
 			"from": moment, "to": moment, "ids": {Type: "array", Items: text("such as DEAD:7")}}}
+}
+
+func disconnectedSchema() *huma.Schema {
+	return object([]string{"disconnected"}, map[string]*huma.Schema{"disconnected": {Type: "integer"}})
 }
 
 func jobResponses() map[string]*huma.Response {

@@ -34,12 +34,12 @@ func TestSearch(t *testing.T) {
 			Journey  any
 		}
 		NextCursor string
-	}](t, s.do("GET", "/v1/buses/default/events?type=com.example.test&limit=2&source=/s&subject=x&status=dead&from=2027-01-01T00:00:00Z&to=2027-01-02T00:00:00%2B01:00&cursor=7", "").want(t, http.StatusOK))
+	}](t, s.do("GET", "/v1/buses/default/events?type=com.example.test&limit=2&source=/s&subject=x&status=dead&target=ops&outcome=dead&from=2027-01-01T00:00:00Z&to=2027-01-02T00:00:00%2B01:00&cursor=7", "").want(t, http.StatusOK))
 	if len(p.Items) != 2 || p.Items[0].Event.ID != "c" || p.Items[0].Position != "EV_default:3" || p.Items[0].Status != "pending" ||
 		p.NextCursor != `next"page` || p.Items[0].Journey != nil {
 		t.Errorf("page = %+v", p)
 	}
-	want := bridge.SearchQuery{Type: "com.example.test", Source: "/s", Subject: "x", Status: "dead", Limit: 2, Cursor: "7",
+	want := bridge.SearchQuery{Type: "com.example.test", Source: "/s", Subject: "x", Status: "dead", Target: "ops", Outcome: "dead", Limit: 2, Cursor: "7",
 		From: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), To: time.Date(2027, 1, 1, 23, 0, 0, 0, time.UTC)}
 	if diff := cmp.Diff(want, s.bridge.lastQuery()); diff != "" {
 		t.Errorf("query (-want +got):\n%s", diff)
@@ -48,7 +48,7 @@ func TestSearch(t *testing.T) {
 		t.Errorf("nothing found = %s", a.body)
 	}
 	for query, pointer := range map[string]string{"limit=0": "/limit", "limit=x": "/limit", "limit=1001": "/limit", "from=now": "/from", "to=2027": "/to",
-		"status=lost": "/status", "types=x": "/types", "type=a&type=b": "/type"} {
+		"status=lost": "/status", "outcome=dead": "/outcome", "target=ops&outcome=live": "/outcome", "types=x": "/types", "type=a&type=b": "/type"} {
 		wantProblem(t, s.do("GET", "/v1/buses/default/events?"+query, ""), 400, "invalid", pointer)
 	}
 	wantProblem(t, s.do("GET", "/v1/buses/default/events?type=%zz", ""), 400, "invalid")

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/fault"
+)
+
+// Mappings are the topic mappings in force. Safe for concurrent use.
+//
+// A change has a position in each stream: before the first event that the new mappings make, and behind the last that the
+// old ones made, stands an event of type MappingsChanged. Publishes therefore hold mu for reading from the moment when they
+// look their mapping up until the log has taken them, and a change holds it for writing while it writes its marks.
+type Mappings struct {
+	mu      sync.RWMutex
+	byName  map[string]*TopicMapping                                              // guarded by mu
+	root    *mappingNode                                                          // guarded by mu
+	publish func(ctx context.Context, bus string, rec *event.Record) <-chan error // guarded by mu; nil = nobody publishes yet
+}
+
+// MappingsChanged is the type of the mark of a change.
+const MappingsChanged = "io.rialto.mqtt.mappings.changed"
+
+// NewMappings returns no mappings.
+func NewMappings() *Mappings { return &Mappings{root: &mappingNode{}} }
+
+// markTime bounds how long a change waits for its marks.
+const markTime = 5 * time.Second
+
+// Set replaces the mappings and returns when the mark of the change is stored, in the default bus and in every bus that the
+// old or the new mappings name. If it cannot be stored the old mappings stay in force. It blocks publishes while the log
+// takes the marks.
+func (m *Mappings) Set(ctx context.Context, revision uint64, all []*TopicMapping) error {
+	next := make(map[string]*TopicMapping, len(all))
+	for _, t := range all {
+		next[t.Name] = t
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.mark(ctx, revision, next); err != nil {
+		return err
+	}
+	m.byName, m.root = next, indexMappings(all)
+	return nil
+}
+
+// mark stores the marks of a change. mu is held.
+func (m *Mappings) mark(ctx context.Context, revision uint64, next map[string]*TopicMapping) error {
+	same := maps.EqualFunc(m.byName, next, func(a, b *TopicMapping) bool { return a.Revision == b.Revision })
+	if m.publish == nil || same {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, markTime, errors.New("the log does not take the mark of a change of topic mappings"))
+	defer cancel()
+	data, err := json.Marshal(markData(revision, next))
+	if err != nil {
+		return err
+	}
+	buses := map[string]bool{DefaultBus: true}
+	for _, set := range []map[string]*TopicMapping{m.byName, next} {
+		for _, t := range set {
+			buses[t.Bus] = true
+		}
+	}
+	for _, bus := range slices.Sorted(maps.Keys(buses)) {
+		stored := m.publish(ctx, bus, &event.Record{Event: event.Event{Type: MappingsChanged, DataContentType: "application/json", Data: data}})
+		select {
+		case err = <-stored:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		if err != nil && fault.KindOf(err) != fault.NotFound { // a bus that is gone has no stream to mark
+			return fmt.Errorf("mark a change of topic mappings on bus %s: %w", bus, err)
+		}
+	}
+	return nil
+}
+
+// markedMapping is a mapping as a mark shows it.
+type markedMapping struct {
+	Name     string `json:"name"`
+	Revision uint64 `json:"revision"`
+	Filter   string `json:"filter"`
+	Bus      string `json:"bus"`
+}
+
+// maxMarked bounds the mappings that a mark lists.
+const maxMarked = 1000
+
+func markData(revision uint64, set map[string]*TopicMapping) any {
+	d := struct {
+		Revision uint64          `json:"revision"`
+		Count    int             `json:"count"`
+		Mappings []markedMapping `json:"mappings"`
+	}{revision, len(set), []markedMapping{}}
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		if len(d.Mappings) == maxMarked {
+			break
+		}
+		t := set[name]
+		d.Mappings = append(d.Mappings, markedMapping{t.Name, t.Revision, t.Filter, t.Bus})
+	}
+	return d
+}
+
+// serve makes the mappings those of a gateway that publishes, and marks the first ones.
+func (m *Mappings) serve(ctx context.Context, publish func(context.Context, string, *event.Record) <-chan error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.publish = publish
+	set := m.byName
+	m.byName = nil
+	err := m.mark(ctx, 0, set)
+	m.byName = set
+	return err
+}
+
+// find returns the mapping of a topic, nil if there is none. mu is held for reading.
+func (m *Mappings) find(topic string) *TopicMapping { return m.root.find(topic) }

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/rialto-bridge/rialto/mqttgw/packet"
+)
+
+// What a client may receive when it comes back is what it gets of what waited for it, whatever was allowed before.
+func TestRightsOfASessionThatResumes(t *testing.T) {
+	const subscriber = `{"name":"s","password":{"value":"x"},"access":{"subscribe":["t/#"]`
+	narrow := subscriber + `,"receive":["t/a"]}}`
+	wide := subscriber + `,"receive":["t/#"]}}`
+	for name, docs := range map[string][2]string{"narrowed": {wide, narrow}, "widened": {narrow, wide}} {
+		t.Run(name, func(t *testing.T) {
+			d := defined(t, docs[0], `{"name":"p","password":{"value":"x"}}`)
+			w := newWorld(t, with(d))
+			me := credentials("s", "x")
+			c := w.now.resume(packet.V5, "c", false, me)
+			c.subscribe(1, "t/#")
+			c.leave()
+			p := w.now.connect(packet.V5, "p", credentials("p", "x"))
+			p.publish("t/a", "1")
+			p.publish("t/b", "2")
+			define(t, d, docs[1])
+			d.Enforce()
+			p.publish("t/b", "3")
+			p.publish("t/a", "4")
+			c = w.now.resume(packet.V5, "c", true, me)
+			want := []string{"1", "2", "3", "4"}
+			if docs[1] == narrow {
+				want = []string{"1", "4"}
+			}
+			if got := c.payloads(len(want)); !slices.Equal(got, want) {
+				t.Errorf("got %v, want %v", got, want)
+			}
+			c.nothing()
+		})
+	}
+}
+
+func TestDelayedWillLosesItsRight(t *testing.T) {
+	d := defined(t, `{"name":"s","password":{"value":"x"},"access":{"publish":["w"]}}`, `{"name":"p","password":{"value":"x"}}`)
+	w := newWorld(t, with(d))
+	watch := w.now.connect(packet.V5, "watch", credentials("p", "x"))
+	watch.subscribe(1, "w")
+	lose := func(id string) {
+		c := w.now.resume(packet.V5, id, false, credentials("s", "x"), func(p *packet.Connect) {
+			p.Will = &packet.Will{Topic: []byte("w"), Payload: []byte(id), QoS: 1, Properties: packet.Properties(nil).AppendInt(packet.WillDelay, 0)}
+		})
+		if id == "late" {
+			define(t, d, `{"name":"s","password":{"value":"x"},"access":{"publish":["other"]}}`)
+			d.Enforce()
+		}
+		c.Close()
+	}
+	lose("early")
+	if m := watch.message(); string(m.Payload) != "early" {
+		t.Errorf("will %s", m.Payload)
+	}
+	lose("late")
+	eventually(t, "the end of the connection", func() bool {
+		for _, c := range w.now.gateway.Clients("s", false) {
+			if c.Online {
+				return false
+			}
+		}
+		return true
+	})
+	watch.nothing()
+}
+
+// A client that is away and has a session is listed with what waits for it.
+func TestClientsThatAreAway(t *testing.T) {
+	w := newWorld(t)
+	c := w.now.resume(packet.V5, "c", false)
+	c.subscribe(1, "t")
+	c.leave()
+	w.restart()
+	w.now.connect(packet.V5, "d") // the gateway serves, so it knows its sessions
+	all := w.now.gateway.Clients("", true)
+	if len(all) != 2 || all[0].ClientID != "c" || all[0].Online || !slices.Equal(all[0].Subscriptions, []string{"t"}) {
+		t.Errorf("clients %+v", all)
+	}
+}

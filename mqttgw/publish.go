@@ -69,8 +69,8 @@ type incoming struct {
 	props   packet.Properties // without those that concern the connection only
 }
 
-// eventOf makes the event of a client's message. The error is what the client is told; nothing of in is kept but the topic
-// and the properties. mapping is what maps its topic; nil = nothing.
+// eventOf makes the event of a client's message, as its mapping says (nil = none). The error is what the client is told;
+// nothing of in is kept but the topic and the properties.
 func (g *Gateway) eventOf(k sessionKey, v packet.Version, source string, in *incoming, mapping *TopicMapping) (*event.Record, error) {
 	if err := g.checkTopic(in.topic); err != nil {
 		return nil, err
@@ -211,14 +211,15 @@ func (c *conn) takePublish(first byte, body []byte) error {
 	}
 	if err := c.admitPublish(topic, p.Retain); err != nil {
 		c.g.metrics.published(p.QoS, resultRefused)
-		pub.settle(err)
+		pub.finish(err)
 		return nil
 	}
 	maps := c.g.opts.Mappings
 	maps.mu.RLock()
 	defer maps.mu.RUnlock()
 	mapping := maps.find(topic)
-	rec, err := c.g.eventOf(c.key, c.version, c.source, &incoming{topic: topic, payload: p.Payload, qos: p.QoS, retain: p.Retain, props: passedOn(p.Properties)}, mapping)
+	in := &incoming{topic: topic, payload: p.Payload, qos: p.QoS, retain: p.Retain, props: passedOn(p.Properties)}
+	rec, err := c.g.eventOf(c.key, c.version, c.source, in, mapping)
 	if err == nil && p.Retain {
 		err = c.g.checkRetain(topic, rec)
 	}
@@ -227,10 +228,12 @@ func (c *conn) takePublish(first byte, body []byte) error {
 		pub.finish(err)
 		return nil
 	}
+	bus := c.g.busOf(mapping)
 	if p.QoS == 2 && rec.Minted {
 		rec.Event.ID = exactID(c.session.epoch, p.PacketID, pub.receipt.use)
+		rec.Minted = bus == c.g.opts.Bus // another bus is not read after a crash: its deduplication has to know the id
 	}
-	if err := c.g.opts.Publisher.Publish(c.g.life, c.g.busOf(mapping), rec, pub.done); err != nil {
+	if err := c.g.opts.Publisher.Publish(c.g.life, bus, rec, pub.done); err != nil {
 		pub.done(err)
 	}
 	return nil

@@ -197,7 +197,7 @@ func (c *conn) takeUnsubscribe(first byte, body []byte) error {
 	}
 	s.mu.Unlock()
 	c.g.unhang(remove)
-	c.announceUnsubscribed(remove)
+	defer c.announceUnsubscribed(remove)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(remove) > 0 {

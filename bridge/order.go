@@ -28,6 +28,7 @@ type line struct {
 	index   int  // in the heap, -1 if it is not there
 	loading bool // its first is being read from the views
 	changed bool // something was parked since that began
+	stalled bool // its first waits for a range, as far as was seen last
 }
 
 // order is the lines of a lane. It belongs to it, and its lock guards it.
@@ -36,6 +37,9 @@ type order struct {
 	heads  lineHeap // lines that wait for the due time of their first
 	behind int      // deliveries that wait behind the heads, in memory
 	parked int      // lines with something parked
+	// Lines that only a take can bring on. They count as parked all the same, so a lane that has nothing else to do takes
+	// although many keys are parked, or it would wait for itself.
+	stalled int
 }
 
 // lineHeap orders lines by due time.
@@ -91,6 +95,18 @@ func (o *order) setParked(ln *line, is bool) {
 	}
 }
 
+func (o *order) setStalled(ln *line, is bool) {
+	if ln.stalled == is {
+		return
+	}
+	ln.stalled = is
+	if is {
+		o.stalled++
+	} else {
+		o.stalled--
+	}
+}
+
 // follow says that all that waits in memory is parked, and returns it.
 func (o *order) follow(ln *line) []*task {
 	all := ln.behind
@@ -131,6 +147,7 @@ func (o *order) stir(ln *line) {
 func (o *order) remove(ln *line) {
 	o.behind -= len(ln.behind)
 	o.setParked(ln, false)
+	o.setStalled(ln, false)
 	o.stir(ln)
 	delete(o.lines, ln.key)
 	if len(o.lines) == 0 {
@@ -195,9 +212,6 @@ func (l *lane) left(t *task, o journal.Outcome) (park []*task) {
 			park = l.order.follow(ln)
 		} else {
 			ln.due = l.b.o.Now()
-			if t.seq >= ln.from {
-				ln.from = t.seq // it was the first; another rule may have the same event
-			}
 		}
 	} else if i := slices.Index(ln.way, t.seq); i >= 0 {
 		ln.way = slices.Delete(ln.way, i, i+1)
@@ -243,17 +257,24 @@ func (l *lane) loadLines() error {
 		return nil
 	}
 	l.mu.Unlock()
-	found := make([]*journal.Pending, len(due))
+	found, stalled := make([]*journal.Pending, len(due)), make([]bool, len(due))
 	var failed error
 	for i, ln := range due {
-		first, ok, err := l.b.o.Journal.LineOf(ln.path.name, l.name, ln.key, from[i])
-		if err == nil && ok && l.waiting.Ranged() > 0 {
-			var r journal.Range
-			var open bool
-			// What is parked behind a range waits for that.
-			if r, open, err = l.b.o.Journal.RangeOf(first.Bus, l.name); err == nil && open && first.Head.Seq >= r.Next {
-				first.Head.Due = now.Add(lineAgain)
-			}
+		// The range is read first: what is taken out of it afterwards is parked by then, and found.
+		var r journal.Range
+		var open bool
+		var err error
+		if l.waiting.Ranged() > 0 {
+			r, open, err = l.b.o.Journal.RangeOf(ln.path.name, l.name)
+		}
+		var first journal.Line
+		var ok bool
+		if err == nil {
+			first, ok, err = l.b.o.Journal.LineOf(ln.path.name, l.name, ln.key, from[i])
+		}
+		if err == nil && ok && open && first.Head.Seq >= r.Next { // what is parked behind a range waits for that
+			first.Head.Due = now.Add(lineAgain)
+			stalled[i] = true
 		}
 		if err != nil {
 			failed = err
@@ -267,14 +288,15 @@ func (l *lane) loadLines() error {
 	for i, ln := range due {
 		ln.loading = false
 		if o.lines[ln.key] == ln {
-			l.loaded(ln, found[i], now)
+			o.setStalled(ln, stalled[i])
+			l.loaded(ln, found[i], from[i], now)
 		}
 	}
 	return failed
 }
 
-// loaded takes what the views say is the first of a line; nil = nothing is. Called with mu held.
-func (l *lane) loaded(ln *line, first *journal.Pending, now time.Time) {
+// loaded takes what the views say is the first of a line from a sequence on; nil = nothing is. Called with mu held.
+func (l *lane) loaded(ln *line, first *journal.Pending, from uint64, now time.Time) {
 	switch {
 	case first == nil && (ln.changed || len(ln.way) > 0):
 		if len(ln.way) > 0 {
@@ -285,13 +307,15 @@ func (l *lane) loaded(ln *line, first *journal.Pending, now time.Time) {
 		l.order.setParked(ln, false)
 	case slices.ContainsFunc(ln.way, func(seq uint64) bool { return first.Seq >= seq }):
 		return // something before it is on its way
+	case ln.from < from: // something before it was parked meanwhile
+		ln.due = now
 	case first.State != journal.Parked, !ln.path.resumed.Load():
 		ln.due = now.Add(lineAgain)
 	case first.Due.After(now):
 		ln.due, ln.failed = first.Due, first.Attempts > 0
 	default:
 		t := ln.task(l, first, now)
-		ln.head = t
+		ln.head, ln.from = t, first.Seq // another rule may have the same event
 		l.hold(t)
 		l.ready = append(l.ready, t)
 		return

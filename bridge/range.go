@@ -87,7 +87,8 @@ func (l *lane) takeMore(now time.Time) (again time.Time) {
 		return time.Time{}
 	}
 	due := len(l.ready) > 0 || l.loading || !l.nextDue.IsZero() && !now.Before(l.nextDue)
-	if due && l.waiting.Parked() >= l.b.o.RangeAfter/2 || l.order.parked >= l.b.o.ParkedKeys {
+	stuck := l.order.stalled > 0 && l.workers == 0 && len(l.ready) == 0 && l.head == len(l.live)
+	if !stuck && (due && l.waiting.Parked() >= l.b.o.RangeAfter/2 || l.order.parked >= l.b.o.ParkedKeys) {
 		return time.Time{}
 	}
 	if reason, _ := l.gate.parks(now); reason != "" {

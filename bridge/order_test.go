@@ -299,6 +299,42 @@ func TestOrderIsKept(t *testing.T) {
 	}
 }
 
+// Lines that are parked behind a range are as many as may be parked: the range is taken out all the same.
+func TestARangeIsNotHeldByWhatWaitsForIt(t *testing.T) {
+	f := newFixture(t)
+	f.opts = bridge.Options{RangeAfter: 10, ParkedKeys: 3}
+	seq := newSequence(t)
+	f.target("ops", orderedPolicy, func(d targets.Delivery) error { return seq.attempt(d, func() error { return nil }) })
+	f.rule("all", "reading", "ops")
+	f.start()
+	wait := func(parked, ranged int) {
+		f.eventually(func() (string, bool) {
+			s, err := f.TargetStatus("ops", true)
+			f.must(err)
+			return fmt.Sprintf("%+v, want %d parked, %d of them ranged", s, parked, ranged), s.Parked == parked && s.Ranged == ranged
+		})
+	}
+	restart := func(keys int) {
+		f.stop(time.Second)
+		f.opts.ParkedKeys = keys
+		f.start()
+	}
+	f.pause("ops", true)
+	f.ordered(0, 3, 7)
+	wait(3, 0)
+	f.ordered(3, 1, 7) // there are three keys already
+	wait(4, 1)
+	restart(10)
+	f.ordered(4, 3, 7) // behind the little that is in the range
+	wait(7, 1)
+	restart(1)
+	f.pause("ops", false)
+	if d := f.balanced().Deliveries[0]; d.Delivered != 7 || seq.count != 7 {
+		t.Errorf("%d delivered, account %+v", seq.count, d)
+	}
+	f.stop(time.Second)
+}
+
 // A target may begin to keep order, and cease to, under load: nothing is lost or made twice, and order is kept from then on.
 func TestOrderIsSwitchedOnAndOff(t *testing.T) {
 	f := newFixture(t)

@@ -58,6 +58,12 @@ func TestPublishNeedsTheRight(t *testing.T) {
 		if v == packet.V5 {
 			c.ack(packet.TypePuback, 9, packet.NotAuthorized)
 			c.publish("dev/1/t", "mine again")
+			for range 2 { // the packet id is free again, and what is allowed may have it
+				c.send(publish("dev/2/t", "not mine", 2, 8))
+				c.ack(packet.TypePubrec, 8, packet.NotAuthorized)
+			}
+			c.send(publish("dev/1/t", "exactly mine", 2, 8))
+			c.ack(packet.TypePubrec, 8, packet.Success)
 		} else {
 			c.closed(packet.NotAuthorized) // 3.1.1 has no way to refuse a PUBLISH
 		}

@@ -112,6 +112,20 @@ func (cl *client) do(ctx context.Context, r request) (*answer, error) {
 	return cl.send(req)
 }
 
+// onEvent asks for something to be done with an event: a redrive, a skip.
+func (c *cli) onEvent(ctx context.Context, bus, id, verb string, body any) (*answer, error) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	cl, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	return cl.do(ctx, request{Method: http.MethodPost, Header: http.Header{"Content-Type": {"application/json"}}, Body: raw,
+		Path: "/v1/buses/" + url.PathEscape(bus) + "/events/" + url.PathEscape(id) + ":" + verb})
+}
+
 // send carries out a finished request with the client's key.
 func (cl *client) send(req *http.Request) (*answer, error) {
 	resp, err := cl.open(req)

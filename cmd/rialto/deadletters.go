@@ -493,16 +493,7 @@ delivered. --rule and --target choose among several deliveries.`,
 				}
 				body["event"] = json.RawMessage(raw)
 			}
-			raw, err := json.Marshal(body)
-			if err != nil {
-				return err
-			}
-			cl, err := c.client()
-			if err != nil {
-				return err
-			}
-			a, err := cl.do(cmd.Context(), request{Method: http.MethodPost, Header: http.Header{"Content-Type": {"application/json"}}, Body: raw,
-				Path: "/v1/buses/" + url.PathEscape(bus) + "/events/" + url.PathEscape(args[0]) + ":redrive"})
+			a, err := c.onEvent(cmd.Context(), bus, args[0], "redrive", body)
 			if err != nil {
 				return err
 			}

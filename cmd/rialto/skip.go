@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 
 	"github.com/spf13/cobra"
 )
@@ -29,16 +27,7 @@ becomes a dead letter, which can be redriven, and the next has its turn. rialto 
 					body[name] = text
 				}
 			}
-			raw, err := json.Marshal(body)
-			if err != nil {
-				return err
-			}
-			cl, err := c.client()
-			if err != nil {
-				return err
-			}
-			a, err := cl.do(cmd.Context(), request{Method: http.MethodPost, Header: http.Header{"Content-Type": {"application/json"}}, Body: raw,
-				Path: "/v1/buses/" + url.PathEscape(bus) + "/events/" + url.PathEscape(args[0]) + ":skip"})
+			a, err := c.onEvent(cmd.Context(), bus, args[0], "skip", body)
 			if err != nil {
 				return err
 			}

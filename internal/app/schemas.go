@@ -67,28 +67,8 @@ const ruleSchema = `{
   }
 }`
 
-const deviceSchema = `{
-  "type": "object",
-  "description": "An MQTT client: how it logs in, and what it may do.",
-  "additionalProperties": false,
-  "properties": {
-    "kind": {"const": "Device"},
-    "name": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"},
-    "description": {"type": "string"},
-    "labels": {"type": "object", "additionalProperties": {"type": "string"}},
-    "principal": {"type": "string", "minLength": 1, "maxLength": 256, "description": "Who it is: its user name, or what its certificate or token says; default: the name."},
-    "clientIds": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 256}, "description": "Client ids it may use, * stands for any text; default: any, for certificates the principal."},
-    "password": {
-      "type": "object",
-      "description": "One of: value (stored as a salted hash), hash (argon2id or bcrypt), ref (env:NAME or file:PATH). Without, it needs a certificate or a token.",
-      "minProperties": 1,
-      "maxProperties": 1,
-      "additionalProperties": false,
-      "properties": {"value": {"type": "string", "writeOnly": true}, "hash": {"type": "string"}, "ref": {"type": "string"}}
-    },
-    "attributes": {"type": "object", "maxProperties": 64, "additionalProperties": {"type": "string", "maxLength": 256}, "description": "For ${attr.NAME} in access."},
-    "policy": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", "description": "Name of the DevicePolicy; default: the one named default, if there is one, else everything is allowed."},
-    "access": {
+// accessSchema is what devices and policies have in common.
+const accessSchema = `    "access": {
       "type": "object",
       "description": "What it may do: topic filters with ${principal}, ${clientid} and ${attr.NAME}.",
       "additionalProperties": false,
@@ -110,7 +90,30 @@ const deviceSchema = `{
         "perSecond": {"type": "number", "minimum": 0.001, "maximum": 100000},
         "burst": {"type": "integer", "minimum": 0, "maximum": 100000, "description": "Messages at once after a quiet time; default: perSecond, rounded up."}
       }
+    }`
+
+const deviceSchema = `{
+  "type": "object",
+  "description": "An MQTT client: how it logs in, and what it may do.",
+  "additionalProperties": false,
+  "properties": {
+    "kind": {"const": "Device"},
+    "name": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"},
+    "description": {"type": "string"},
+    "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+    "principal": {"type": "string", "minLength": 1, "maxLength": 256, "description": "Who it is: its user name, or what its certificate or token says; default: the name."},
+    "clientIds": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 256}, "description": "Client ids it may use, * stands for any text; default: any, for certificates the principal."},
+    "password": {
+      "type": "object",
+      "description": "One of: value (stored as a salted hash), hash (argon2id or bcrypt), ref (env:NAME or file:PATH). Without, it needs a certificate or a token.",
+      "minProperties": 1,
+      "maxProperties": 1,
+      "additionalProperties": false,
+      "properties": {"value": {"type": "string", "writeOnly": true}, "hash": {"type": "string"}, "ref": {"type": "string"}}
     },
+    "attributes": {"type": "object", "maxProperties": 64, "additionalProperties": {"type": "string", "maxLength": 256}, "description": "For ${attr.NAME} in access."},
+    "policy": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", "description": "Name of the DevicePolicy; default: the one named default, if there is one, else everything is allowed."},
+` + accessSchema + `,
     "blocked": {"type": "boolean", "default": false, "description": "It is refused, and cut off at once."},
     "status": {
       "type": "object",
@@ -136,29 +139,7 @@ const policySchema = `{
     "name": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"},
     "description": {"type": "string"},
     "labels": {"type": "object", "additionalProperties": {"type": "string"}},
-    "access": {
-      "type": "object",
-      "description": "What it may do: topic filters with ${principal}, ${clientid} and ${attr.NAME}.",
-      "additionalProperties": false,
-      "properties": {
-        "connect": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Client ids, * stands for any text; default: any."},
-        "publish": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: nothing."},
-        "subscribe": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: nothing."},
-        "receive": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: as subscribe."},
-        "retain": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: as publish."},
-        "will": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: as publish."}
-      }
-    },
-    "publishRate": {
-      "type": "object",
-      "description": "How fast each of its connections may publish; default: no limit.",
-      "additionalProperties": false,
-      "required": ["perSecond"],
-      "properties": {
-        "perSecond": {"type": "number", "minimum": 0.001, "maximum": 100000},
-        "burst": {"type": "integer", "minimum": 0, "maximum": 100000, "description": "Messages at once after a quiet time; default: perSecond, rounded up."}
-      }
-    }
+` + accessSchema + `
   }
 }`
 

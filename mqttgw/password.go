@@ -54,14 +54,15 @@ func newHash(password []byte) (*hash, error) {
 	if _, err := rand.Read(h.salt); err != nil {
 		return nil, err
 	}
-	h.key = h.derive(password)
+	h.key = h.derive(password, keySize)
 	h.text = fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, h.memory, h.passes, h.lanes,
 		base64.RawStdEncoding.EncodeToString(h.salt), base64.RawStdEncoding.EncodeToString(h.key))
 	return h, nil
 }
 
-func (h *hash) derive(password []byte) []byte {
-	return argon2.IDKey(password, h.salt, h.passes, h.memory, h.lanes, uint32(max(len(h.key), keySize)))
+// derive makes a key of size bytes. The size is an input of argon2: a shorter key is not the beginning of a longer one.
+func (h *hash) derive(password []byte, size int) []byte {
+	return argon2.IDKey(password, h.salt, h.passes, h.memory, h.lanes, uint32(size))
 }
 
 // accepts reports whether the password is the one. It takes as long as the hash is made to take.
@@ -69,7 +70,7 @@ func (h *hash) accepts(password []byte) bool {
 	if h.bcrypt {
 		return bcrypt.CompareHashAndPassword([]byte(h.text), password) == nil
 	}
-	return subtle.ConstantTimeCompare(h.derive(password), h.key) == 1
+	return subtle.ConstantTimeCompare(h.derive(password, len(h.key)), h.key) == 1
 }
 
 // String is the text of the hash.

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// clock ends sessions whose time is over, publishes wills whose delay has passed, and gives back claims. An entry that
-// no longer fits its session is passed over, so that a return costs nothing.
+// clock ends sessions whose time is over, publishes wills whose delay has passed, and gives back claims. A session has one
+// alarm at most, however often it comes and goes. An alarm that no longer fits its session is passed over, so that a return
+// costs nothing.
 type clock struct {
 	g    *Gateway
 	wake chan struct{}
@@ -30,15 +31,27 @@ type alarm struct {
 	s  *session
 }
 
+// alarms is a heap in which each session knows its place: session.alarm, guarded by the clock's mu.
 type alarms []alarm
 
 func (a alarms) Len() int           { return len(a) }
 func (a alarms) Less(i, j int) bool { return a[i].at.Before(a[j].at) }
-func (a alarms) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
-func (a *alarms) Push(x any)        { *a = append(*a, x.(alarm)) } //nolint:forcetypeassert // of this file only
+func (a alarms) Swap(i, j int) {
+	a[i], a[j] = a[j], a[i]
+	a[i].s.alarm, a[j].s.alarm = i+1, j+1
+}
+
+// Push adds an alarm, for heap.Push.
+func (a *alarms) Push(x any) {
+	*a = append(*a, x.(alarm)) //nolint:forcetypeassert // of this file only
+	(*a)[len(*a)-1].s.alarm = len(*a)
+}
+
+// Pop takes the last alarm out, for heap.Pop.
 func (a *alarms) Pop() any {
 	last := len(*a) - 1
 	x := (*a)[last]
+	x.s.alarm = 0
 	(*a)[last] = alarm{}
 	*a = (*a)[:last]
 	return x
@@ -46,20 +59,34 @@ func (a *alarms) Pop() any {
 
 func newClock(g *Gateway) *clock { return &clock{g: g, wake: make(chan struct{}, 1)} }
 
-// watch waits for what is due in an away session.
+// watch waits for what is due in an away session, in place of what it waited for before.
 func (k *clock) watch(s *session) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	at := s.next()
-	s.mu.Unlock()
-	if at.IsZero() {
+	if at.IsZero() || s.ended {
+		k.forget(s)
 		return
 	}
 	k.mu.Lock()
-	heap.Push(&k.heap, alarm{at, s})
-	first := k.heap[0].s == s
-	k.mu.Unlock()
-	if first {
+	defer k.mu.Unlock()
+	if i := s.alarm - 1; i >= 0 {
+		k.heap[i].at = at
+		heap.Fix(&k.heap, i)
+	} else {
+		heap.Push(&k.heap, alarm{at, s})
+	}
+	if k.heap[0].s == s {
 		k.signal()
+	}
+}
+
+// forget waits for nothing in a session any more.
+func (k *clock) forget(s *session) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if i := s.alarm - 1; i >= 0 {
+		heap.Remove(&k.heap, i)
 	}
 }
 

@@ -18,7 +18,7 @@ const never = math.MaxUint32
 // session is what a client is subscribed to and where its deliveries are. It is a small record with positions in the
 // log: messages are not kept in it. It outlives its connection if expiry says so; DESIGN.md has the life of it.
 //
-// Everything but the first three fields and the last three is guarded by mu. The connection's mu is taken inside it.
+// Everything but the first three fields and those from holder on is guarded by mu. The connection's mu is taken inside it.
 type session struct {
 	g     *Gateway
 	key   sessionKey
@@ -56,6 +56,8 @@ type session struct {
 	uses     uint64              // QoS 2 messages so far
 
 	holder atomic.Pointer[conn] // conn, for those who do not hold mu: whose rights count at delivery
+
+	alarm int // place in the clock's heap, from 1; 0 = none; guarded by the clock's mu
 
 	// The tail's, used while it matches one event.
 	mark uint64 // the event that hit belongs to
@@ -239,6 +241,7 @@ func (g *Gateway) bury(s *session, r remains) {
 	}
 	delete(g.mortal, s)
 	g.mu.Unlock()
+	g.clock.forget(s)
 	g.unhang(r.subs)
 	end := func() {
 		s.mu.Lock()

@@ -51,6 +51,7 @@ type Options struct {
 	Tail      Tail
 	Sessions  SessionLog // where sessions are kept; nil = they end with their connection
 	Owners    Owners     // which node has a session; nil = this one has all
+	Down      *Downlink  // messages to devices that are on no bus; nil = none
 	Retained  *Retained  // nil = no retained messages; stays the caller's to close, after Serve
 	Mappings  *Mappings  // which events publishes become; nil = none
 	Directory *Directory // the devices that may connect; nil = none

@@ -334,7 +334,11 @@ func (a *App) startMQTT(ctx context.Context) error {
 		return err
 	}
 	a.undo("retained MQTT messages", func(context.Context) error { return retained.Close() })
-	a.gateway, err = mqttgw.New(mqttgw.Options{Publisher: publisher{a.bridge}, Tail: tail, Sessions: sessions, Owners: owners, Retained: retained,
+	down, err := a.openDownlink(ctx)
+	if err != nil {
+		return err
+	}
+	a.gateway, err = mqttgw.New(mqttgw.Options{Publisher: publisher{a.bridge}, Tail: tail, Sessions: sessions, Owners: owners, Down: down, Retained: retained,
 		Directory: a.devices, Mappings: a.topics, Lifecycle: !a.o.MQTTQuiet, Anonymous: a.o.MQTTAnonymous, CertificateNames: a.o.MQTTCertNames,
 		Limits:      mqttgw.Limits{MaxConnectRate: a.o.MQTTConnectRate, MaxConnectRatePerIP: a.o.MQTTConnectRatePerIP},
 		EventLimits: event.Limits{MaxData: a.o.MaxData}, Logger: a.o.Logger, Registerer: a.registry})
@@ -350,6 +354,19 @@ func (a *App) startMQTT(ctx context.Context) error {
 		}
 	})
 	return nil
+}
+
+// openDownlink opens the stream of messages to devices.
+func (a *App) openDownlink(ctx context.Context) (*mqttgw.Downlink, error) {
+	stream, err := a.log.Stream(ctx, eventlog.StreamConfig{Name: mqttgw.DownlinkStream, Subjects: mqttgw.DownlinkSubjects()})
+	if err != nil {
+		return nil, err
+	}
+	subjects, err := stream.TopicSubjects(ctx, mqttgw.DownlinkPrefix)
+	if err != nil {
+		return nil, err
+	}
+	return mqttgw.NewDownlink(mqttgw.DownlinkOptions{Log: stream, Subjects: subjects.Of, MaxAge: a.o.DownMaxAge, MaxBytes: a.o.DownMaxBytes, Logger: a.o.Logger}), nil
 }
 
 // clients is the gateway as the API sees it; nil if there is none.

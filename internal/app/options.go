@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/rialto-bridge/rialto/internal/egress"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
@@ -43,6 +44,9 @@ type Options struct {
 	MQTTOrigins   string // hosts whose web pages may use MQTT over WebSocket, separated by commas; beside the listener's own
 
 	MQTTConnectRate, MQTTConnectRatePerIP int // new MQTT connections in a second, in all and of one address; 0 = the defaults of mqttgw.Limits
+
+	DownMaxAge   time.Duration // how long messages to devices, and what became of them, are kept; 0 = 7 days
+	DownMaxBytes int64         // how many bytes of them; 0 = 2 GiB
 
 	MaxData   int   // largest payload of an event in bytes; 0 = 1 MiB
 	Reserve   int64 // bytes of the disk that producers may not use; 0 = chosen from its size
@@ -121,7 +125,10 @@ func (o Options) Validate() error {
 	if o.MaxData < 0 || o.MaxData > eventlog.MaxData {
 		errs = append(errs, fmt.Errorf("max-data is %d, and must be 1 to %d bytes", o.MaxData, eventlog.MaxData))
 	}
-	if o.Reserve < 0 || o.MaxStore < 0 || o.RingBytes < 0 {
+	if o.DownMaxAge < 0 || o.DownMaxAge > 0 && o.DownMaxAge < time.Minute {
+		errs = append(errs, fmt.Errorf("down-max-age is %s, and must be a minute at least", o.DownMaxAge))
+	}
+	if o.DownMaxBytes < 0 || o.Reserve < 0 || o.MaxStore < 0 || o.RingBytes < 0 {
 		errs = append(errs, errors.New("a size is negative"))
 	}
 	return errors.Join(errs...)

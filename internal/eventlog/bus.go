@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/rialto-bridge/rialto/internal/event"
 )
 
@@ -104,21 +102,7 @@ func (b *Bus) committed(items []item) {
 
 // loadSubjects counts the subjects that the server already holds.
 func (b *Bus) loadSubjects(ctx context.Context) error {
-	st, err := b.log.js.Stream(ctx, b.stream.name)
-	if err != nil {
-		return err
-	}
-	if st.CachedInfo().State.NumSubjects == 0 {
-		return nil
-	}
-	info, err := st.Info(ctx, jetstream.WithSubjectFilter("ev."+b.name+".>"))
-	if err != nil {
-		return err
-	}
-	for subject := range info.State.Subjects {
-		b.subjects.admit([]byte(subject))
-	}
-	return nil
+	return b.stream.eachSubject(ctx, "ev."+b.name+".>", func(subject string) { b.subjects.admit([]byte(subject)) })
 }
 
 // mintedLine is in the header of events whose id the bridge chose (event.AppendNATS): they need not be decoded to be

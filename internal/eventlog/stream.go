@@ -329,6 +329,29 @@ func (s *Stream) closeFiles() error {
 	return errors.Join(errs...)
 }
 
+// eachSubject calls fn with every subject below a filter that the server holds.
+func (s *Stream) eachSubject(ctx context.Context, filter string, fn func(subject string)) error {
+	st, err := s.log.js.Stream(ctx, s.name)
+	if err != nil {
+		return err
+	}
+	if st.CachedInfo().State.NumSubjects == 0 {
+		return nil
+	}
+	info, err := st.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		return err
+	}
+	for subject := range info.State.Subjects {
+		fn(subject)
+	}
+	return nil
+}
+
+// Err is Log.Err: why a producer's append is not taken now. A stream that is no bus takes appends for longer, and its owner
+// asks for what comes from outside.
+func (s *Stream) Err() error { return s.log.Err() }
+
 // Name returns the stream's name.
 func (s *Stream) Name() string { return s.name }
 

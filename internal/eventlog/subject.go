@@ -4,6 +4,7 @@ package eventlog
 
 import (
 	"bytes"
+	"context"
 	"hash/fnv"
 	"hash/maphash"
 	"strings"
@@ -133,6 +134,47 @@ func (s *subjects) of(rec *event.Record) string {
 		}
 	}
 	return s.prefix + emptyToken + ".m"
+}
+
+// TopicSubjects gives messages with a name and a topic the subjects
+//
+//	<prefix>.<name>.<level>.<level>...
+//
+// escaped as those of a bus. A message without a name has "%" in its place. Their number is bounded as that of a bus's:
+// when there are too many, the levels are left out, and then the name, in whose place "%%" and a hash of two digits
+// stands. It may be used concurrently.
+type TopicSubjects struct{ subjects *subjects }
+
+// TopicSubjects returns the subjects of a stream below a prefix. It blocks while those that the stream has are counted.
+func (s *Stream) TopicSubjects(ctx context.Context, prefix string) (*TopicSubjects, error) {
+	t := &TopicSubjects{&subjects{prefix: prefix + ".", limit: subjectLimit, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}}
+	return t, s.eachSubject(ctx, prefix+".>", func(subject string) { t.subjects.admit([]byte(subject)) })
+}
+
+// Of returns the subject of a message, with at most as many levels of its topic as are asked for.
+func (t *TopicSubjects) Of(name, topic string, levels int) string {
+	var buf [512]byte
+	s := t.subjects
+	for _, n := range [...]int{levels, min(levels, 1), 0} {
+		b := appendToken(append(buf[:0], s.prefix...), name)
+		if len(b) > subjectBytes {
+			break
+		}
+		if b = appendLevels(b, topic, n); s.admit(b) {
+			return string(b)
+		}
+	}
+	b := append(buf[:0], s.prefix...)
+	if name == "" {
+		return string(append(b, emptyToken...))
+	}
+	return string(appendBucket(append(b, emptyToken+emptyToken...), name))
+}
+
+// Unnamed reports whether a subject below a prefix is that of a message without a name.
+func Unnamed(prefix, subject string) bool {
+	rest, ok := strings.CutPrefix(subject, prefix+"."+emptyToken)
+	return ok && (rest == "" || rest[0] == '.')
 }
 
 func appendBucket(dst []byte, source string) []byte {

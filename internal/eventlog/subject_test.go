@@ -174,3 +174,36 @@ func FuzzExpectHeader(f *testing.F) {
 		}
 	})
 }
+
+// Names and topics that can be told apart have subjects that can, until there are too many.
+func TestTopicSubjects(t *testing.T) {
+	log := open(t, eventlog.Options{Dir: t.TempDir()})
+	s, err := log.Stream(t.Context(), eventlog.StreamConfig{Name: "DOWN", Subjects: []string{"down.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	subjects, err := s.TopicSubjects(t.Context(), "down")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, topic, want string }{
+		{"box.17", "a/b/c/d", "down.box/17.a.b.c"},
+		{"a/b", "/x", "down.a%2Fb.%.x"},
+		{"%", "x", "down.%25.x"},
+		{"", "x/y", "down.%.x.y"},
+	} {
+		got := subjects.Of(c.name, c.topic, 3)
+		if got != c.want || eventlog.Unnamed("down", got) != (c.name == "") {
+			t.Errorf("subject of %q, %q = %s, want %s", c.name, c.topic, got, c.want)
+		}
+	}
+	for n := range 200_000 {
+		name := fmt.Sprintf("box-%d", n)
+		if got := subjects.Of(name, "x", 3); eventlog.Unnamed("down", got) || n >= 100_000 && !strings.HasPrefix(got, "down.%%") {
+			t.Fatalf("subject of %s = %s", name, got)
+		}
+	}
+	if got := subjects.Of("", "new/topic", 3); got != "down.%" {
+		t.Errorf("subject of another topic = %s", got)
+	}
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw
+
+import (
+	"context"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+)
+
+// PublishTo stores a message for one device.
+func PublishTo(d *Downlink, device string, rec *event.Record, done func(error)) error {
+	rec.Event.Subject = device
+	return d.publish(context.Background(), device, rec, func(r eventlog.Result) { done(r.Err) })
+}

@@ -21,6 +21,8 @@ func fan(tb testing.TB, sessions int, v packet.Version, qos byte) (*tailer, []*c
 		tb.Fatal(err)
 	}
 	g := &Gateway{metrics: m, limits: Limits{}.withDefaults(), log: slog.New(slog.DiscardHandler), now: time.Now}
+	f := &feed{g: g, name: DefaultBus, lane: laneUp}
+	g.feeds.Store(&[]*feed{f})
 	var all []*conn
 	for range sessions {
 		c := &conn{g: g, version: v, maxPacket: 1 << 20}
@@ -30,7 +32,7 @@ func fan(tb testing.TB, sessions int, v packet.Version, qos byte) (*tailer, []*c
 		hang(&g.router, &subscription{session: c.session, filter: "fleet/+/telemetry", qos: qos})
 		all = append(all, c)
 	}
-	return &tailer{g: g}, all
+	return &tailer{f: f, g: g}, all
 }
 
 func entry(seq uint64) eventlog.Entry {

@@ -4,7 +4,6 @@ package mqttgw
 
 import (
 	"context"
-	"errors"
 
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
@@ -28,7 +27,7 @@ func (c *conn) busyWith(groups bool) bool {
 	if s.resends > 0 {
 		return c.mayResend()
 	}
-	return len(s.scans) > 0 && c.mayScan() || c.hasRoom() && (s.pos.lagging() && !s.riding || groups && s.owed())
+	return len(s.scans) > 0 && c.mayScan() || c.hasRoom() && (s.at.waits() != nil || groups && s.owed())
 }
 
 // mayResend reports whether what was in flight on an earlier connection may be sent again: the new client may take fewer
@@ -63,9 +62,12 @@ func (c *conn) catchUp() (stuck bool) {
 		c.mu.Lock()
 		due := c.busy() && c.out.size < catchUpSize
 		resend, scan := s.resends > 0, len(s.scans) > 0 && due && c.mayScan()
-		behind := s.pos.lagging() && !s.riding
+		var behind *feed
+		if p := s.at.waits(); p != nil {
+			behind = p.feed
+		}
 		var groups []*group
-		if due && !resend && !scan && !behind {
+		if due && !resend && !scan && behind == nil {
 			for _, sub := range s.subs {
 				if sub.group != nil && sub.group.lags.Load() {
 					groups = append(groups, sub.group)
@@ -82,8 +84,8 @@ func (c *conn) catchUp() (stuck bool) {
 			err = c.resend()
 		case scan:
 			err = c.scanRetained()
-		case behind:
-			err = c.readOn()
+		case behind != nil:
+			err = c.readOn(behind)
 		default:
 			for _, gr := range groups {
 				if err == nil {
@@ -102,34 +104,6 @@ func (c *conn) catchUp() (stuck bool) {
 			return false
 		}
 	}
-}
-
-// reading is what was read from the bus.
-type reading struct {
-	entries []eventlog.Entry
-	next    uint64
-	gone    uint64 // how many sequences from the first on are not in the log any more
-}
-
-// readLog reads from a sequence on, and notices what retention has taken.
-func (g *Gateway) readLog(from uint64, most int, dst []eventlog.Entry) (r reading, err error) {
-	r.entries, r.next, err = g.opts.Tail.Read(g.life, from, most, dst)
-	first := g.opts.Tail.First()
-	if errors.Is(err, eventlog.ErrGone) {
-		err, r.entries, r.next = nil, dst, max(first, from+1)
-	}
-	if err != nil {
-		return r, err
-	}
-	if first > from && (len(r.entries) == 0 || r.entries[0].Seq > from) {
-		end := first
-		if len(r.entries) > 0 {
-			end = min(end, r.entries[0].Seq)
-		}
-		r.gone = end - from
-		r.next = max(r.next, end)
-	}
-	return r, nil
 }
 
 // resend sends the first message again that was in flight when the last connection was lost: same id, DUP, or PUBREL
@@ -156,14 +130,14 @@ func (c *conn) resend() error {
 	}
 	topic := s.topics[f.id]
 	s.mu.Unlock()
-	m, err := c.g.messageAt(f.seq, topic)
+	m, err := c.g.messageAt(f.feed, f.seq, topic)
 	if err != nil {
 		return err
 	}
 	var landed *flight
 	s.mu.Lock()
 	c.mu.Lock()
-	if now := s.flightOf(f.id); now != nil && now.resend && now.seq == f.seq && s.conn == c && !c.ended {
+	if now := s.flightOf(f.id); now != nil && now.resend && now.seq == f.seq && now.feed == f.feed && s.conn == c && !c.ended {
 		now.resend = false
 		s.resends--
 		h := s.hitOf(m)
@@ -179,33 +153,35 @@ func (c *conn) resend() error {
 	c.mu.Unlock()
 	s.mu.Unlock()
 	if m == nil && !f.stored {
-		c.g.lost(s.key, s.key.clientID, f.seq, 1)
+		f.feed.lost(s.key, s.key.clientID, f.seq, 1)
 	}
 	if landed != nil && landed.group != nil {
-		landed.group.settled(landed.seq)
+		landed.group.settled(*landed)
 	}
 	return nil
 }
 
-// messageAt returns the message at a sequence, in the log or retained under a topic, also one that has expired; nil when
-// it is gone.
-func (g *Gateway) messageAt(seq uint64, topic string) (*message, error) {
-	r, err := g.readLog(seq, 1, nil)
-	if err != nil {
-		return nil, err
-	}
-	if len(r.entries) == 1 && r.entries[0].Seq == seq {
-		m, _ := newMessage(r.entries[0], g.now)
-		return m, nil
+// messageAt returns the message at a sequence of a feed, in the log or retained under a topic, also one that has expired;
+// nil when it is gone. The feed may be nil for a retained message.
+func (g *Gateway) messageAt(f *feed, seq uint64, topic string) (*message, error) {
+	if f != nil {
+		r, err := f.read(seq, 1, nil)
+		if err != nil {
+			return nil, err
+		}
+		if len(r.entries) == 1 && r.entries[0].Seq == seq {
+			m, _ := newMessage(f, r.entries[0], g.now)
+			return m, nil
+		}
 	}
 	if topic == "" || g.opts.Retained == nil {
 		return nil, nil
 	}
 	e, ok, err := g.opts.Retained.get(topic)
-	if err != nil || !ok || e.Seq != seq {
+	if err != nil || !ok || e.Seq != seq || f != nil && e.feed != f.name {
 		return nil, err
 	}
-	m, _ := newMessage(e, g.now)
+	m, _ := newMessage(f, e.Entry, g.now)
 	return m, nil
 }
 
@@ -223,46 +199,52 @@ func (s *session) hitOf(m *message) hit {
 	return h
 }
 
-// readOn sends what the session has missed: the message of its first waiting position, or what matches of the next batch
+// readOn sends what the session has missed in a feed: the message of its first waiting position, or what matches of the next batch
 // from behind on. What is not in memory any more it leaves to the shared scan.
-func (c *conn) readOn() error {
+func (c *conn) readOn(f *feed) error {
 	s := c.session
 	s.mu.Lock()
-	from, most := s.pos.behind, scanEntries
-	waiting := len(s.pos.waiting) > 0
-	if waiting {
-		from, most = s.pos.waiting[0], 1
-	}
-	s.mu.Unlock()
-	if from < c.g.opts.Tail.Hot() && !waiting {
-		c.g.scan.ride(s)
+	p := s.at.find(f)
+	if p == nil || !p.lagging() {
+		s.mu.Unlock()
 		return nil
 	}
-	r, err := c.g.readLog(from, most, nil)
+	from, most := p.behind, scanEntries
+	waiting := len(p.waiting) > 0
+	if waiting {
+		from, most = p.waiting[0], 1
+	}
+	s.mu.Unlock()
+	if from < f.tail.Hot() && !waiting {
+		f.scan.ride(s)
+		return nil
+	}
+	r, err := f.read(from, most, nil)
 	if err != nil {
 		return err
 	}
 	if r.gone > 0 {
-		c.g.lost(s.key, s.key.clientID, from, r.gone)
+		f.lost(s.key, s.key.clientID, from, r.gone)
 	}
 	if waiting {
-		c.sendWaiting(from, r.entries)
+		c.sendWaiting(f, from, r.entries)
 	} else {
-		c.sendFrom(from, r.next, r.entries)
+		c.sendFrom(f, from, r)
 	}
 	return nil
 }
 
 // sendWaiting sends the message of the first waiting position.
-func (c *conn) sendWaiting(seq uint64, entries []eventlog.Entry) {
+func (c *conn) sendWaiting(f *feed, seq uint64, entries []eventlog.Entry) {
 	s := c.session
 	var m *message
 	if len(entries) == 1 && entries[0].Seq == seq {
-		m = c.g.messageOf(entries[0])
+		m = f.messageOf(entries[0])
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.conn != c || len(s.pos.waiting) == 0 || s.pos.waiting[0] != seq {
+	p := s.at.find(f)
+	if s.conn != c || p == nil || len(p.waiting) == 0 || p.waiting[0] != seq {
 		return
 	}
 	c.mu.Lock()
@@ -273,37 +255,27 @@ func (c *conn) sendWaiting(seq uint64, entries []eventlog.Entry) {
 	if m != nil {
 		c.redeliver(m)
 	}
-	s.pos.popWaiting()
-	if !s.pos.lagging() {
+	p.popWaiting()
+	if !p.lagging() {
 		s.changed()
 	}
 }
 
 // sendFrom sends what matches of a batch that was read from behind on, and makes the session live when it has reached
 // the tail.
-func (c *conn) sendFrom(from, next uint64, entries []eventlog.Entry) {
+func (c *conn) sendFrom(f *feed, from uint64, r reading) {
 	s := c.session
-	for _, e := range entries {
-		if m := c.g.messageOf(e); m != nil && !c.redeliverOrStop(m) {
+	for _, e := range r.entries {
+		if m := f.messageOf(e); m != nil && !c.redeliverOrStop(m) {
 			return
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.conn == c && s.pos.behind >= from {
-		s.arrive(from, next)
+	if p := s.at.find(f); s.conn == c && p != nil && p.behind >= from {
+		s.changed()
+		p.arrive(from, r.next)
 	}
-}
-
-// arrive says that everything below next was looked at. The tail stores its position before it delivers, and delivers
-// under mu: with a position below next it has delivered nothing from next on, and will find the session live. mu is held.
-func (s *session) arrive(from, next uint64) {
-	s.changed()
-	if s.g.tailPos.Load() < next || next <= from {
-		s.pos.behind, s.pos.liveFrom = 0, max(s.pos.liveFrom, next)
-		return
-	}
-	s.pos.behind = next
 }
 
 // redeliverOrStop is redeliver while there is room; without, the session stays behind from m on.
@@ -311,17 +283,18 @@ func (c *conn) redeliverOrStop(m *message) bool {
 	s := c.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.conn != c {
+	p := s.at.find(m.feed)
+	if s.conn != c || p == nil {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.hasRoom() || c.ended || c.out.broken {
-		s.pos.behind = m.seq
+		p.behind = m.seq
 		return false
 	}
 	c.redeliver(m)
-	s.pos.behind = m.seq + 1
+	p.behind = m.seq + 1
 	return true
 }
 
@@ -330,15 +303,15 @@ func (c *conn) redeliver(m *message) {
 	s := c.session
 	h := s.hitOf(m)
 	qos := min(h.qos, m.origin.QoS)
-	if qos == 0 || qos == 2 && m.seq <= s.pos.exact || s.carries(m.seq, nil) {
+	if p := s.at.find(m.feed); qos == 0 || qos == 2 && p != nil && m.seq <= p.exact || s.carries(m, nil) {
 		return
 	}
 	c.launch(m, &h, qos, nil)
 }
 
 // lost says that messages left the log before a subscriber got them.
-func (g *Gateway) lost(k sessionKey, who string, from, n uint64) {
-	g.metrics.drop(droppedGone)
-	g.log.Warn("messages left the log before a subscriber got them", "subscriber", who, "from", from, "sequences", n)
-	g.announce(context.WithoutCancel(g.life), k, who, from, n)
+func (f *feed) lost(k sessionKey, who string, from, n uint64) {
+	f.g.metrics.drop(droppedGone)
+	f.g.log.Warn("messages left the log before a subscriber got them", "subscriber", who, "bus", f.name, "from", from, "sequences", n)
+	f.g.announce(context.WithoutCancel(f.g.life), k, who, f.name, from, n)
 }

@@ -229,7 +229,11 @@ func (s *session) describe(d *Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d.Subscriptions = filtersOf(s.subs)
-	d.InFlight, d.Queued, d.Behind = len(s.flying), len(s.pos.waiting), s.pos.behind != 0
+	d.InFlight = len(s.flying)
+	for i := range s.at {
+		d.Queued += len(s.at[i].waiting)
+		d.Behind = d.Behind || s.at[i].behind != 0
+	}
 }
 
 // deviceOf returns the name of the device that a client is; "" if none is defined.

@@ -13,6 +13,7 @@ import (
 
 // message is an event as MQTT subscribers see it. Its frames are made once for each version and QoS that needs them.
 type message struct {
+	feed    *feed
 	seq     uint64
 	origin  *event.Origin
 	props   packet.Properties
@@ -20,14 +21,14 @@ type message struct {
 	frames  [2][3]*packet.Frame // by version (0 = 3.1.1) and QoS
 }
 
-// newMessage returns the message of a log entry; nil for an event that did not come over MQTT. expired is true when its
+// newMessage returns the message of an entry of a feed; nil for an event that did not come over MQTT. expired is true when its
 // time is over: then it may be sent again to whom it was sent in time, and to nobody else (MQTT 5 section 3.3.2.3.3).
-func newMessage(e eventlog.Entry, now func() time.Time) (m *message, expired bool) {
+func newMessage(f *feed, e eventlog.Entry, now func() time.Time) (m *message, expired bool) {
 	o := e.Record.MQTT
 	if o == nil || len(o.Topic) == 0 || len(o.Topic) > 65535 {
 		return nil, false
 	}
-	m = &message{seq: e.Seq, origin: o, props: o.Properties, payload: e.Record.Event.Data}
+	m = &message{feed: f, seq: e.Seq, origin: o, props: o.Properties, payload: e.Record.Event.Data}
 	if expiry, ok := m.props.Find(packet.MessageExpiry); ok {
 		gone := max(0, now().Sub(e.Record.Received)/time.Second)
 		if expired = time.Duration(expiry.Int) <= gone; expired {
@@ -43,10 +44,10 @@ func newMessage(e eventlog.Entry, now func() time.Time) (m *message, expired boo
 }
 
 // messageOf returns the message of an entry that may still be sent for the first time; nil when there is none.
-func (g *Gateway) messageOf(e eventlog.Entry) *message {
-	m, expired := newMessage(e, g.now)
+func (f *feed) messageOf(e eventlog.Entry) *message {
+	m, expired := newMessage(f, e, f.g.now)
 	if expired {
-		g.metrics.drop(droppedExpired)
+		f.g.metrics.drop(droppedExpired)
 		return nil
 	}
 	return m
@@ -118,7 +119,7 @@ func (h *hit) add(s *subscription) {
 // its rights say so or have changed since SUBSCRIBE, it does not get.
 func (s *subscription) suits(m *message) bool {
 	own := s.noLocal && m.origin.Client == s.session.key.clientID && m.origin.Principal == s.session.key.principal
-	return s.since < m.seq && !own && s.session.mayReceive(m.origin.Topic)
+	return s.since.at(m.feed) < m.seq && !own && s.session.mayReceive(m.origin.Topic)
 }
 
 // hasRoom reports whether another QoS 1 or 2 message can be sent for the first time. The session's mu and mu are held.
@@ -136,8 +137,9 @@ func (s *session) deliver(m *message, h *hit) (start *conn) {
 	if s.fresh != nil {
 		s.fresh[m.origin.Topic] = true
 	}
+	p := s.at.find(m.feed)
 	switch {
-	case s.ended || qos > 0 && m.seq < s.pos.liveFrom:
+	case s.ended || qos > 0 && p != nil && m.seq < p.liveFrom:
 		return nil
 	case c == nil:
 		s.miss(m, qos)
@@ -155,11 +157,12 @@ func (s *session) deliver(m *message, h *hit) (start *conn) {
 			return nil
 		}
 		c.put(m, h, 0)
-	case s.lagging() || !c.hasRoom():
-		if !s.pos.lagging() {
+	case s.resends > 0 || p != nil && p.lagging() || !c.hasRoom():
+		p = s.at.of(m.feed)
+		if !p.lagging() {
 			s.changed()
 		}
-		s.pos.postpone(m.seq, c.g.limits.MaxWaiting)
+		p.postpone(m.seq, c.g.limits.MaxWaiting)
 		if !c.busy() {
 			return nil
 		}
@@ -179,9 +182,10 @@ func (s *session) miss(m *message, qos byte) {
 	if qos == 0 || s.expiry == 0 {
 		return
 	}
-	s.pos.fold()
-	if s.pos.behind == 0 {
-		s.pos.behind = m.seq
+	p := s.at.of(m.feed)
+	p.fold()
+	if p.behind == 0 {
+		p.behind = m.seq
 		s.changed()
 	}
 }
@@ -194,14 +198,14 @@ func (c *conn) launch(m *message, h *hit, qos byte, gr *group) bool {
 	if c.tooLarge(m, h, qos) {
 		return false
 	}
-	f := flight{seq: m.seq, group: gr, stage: stageQoS1}
+	f := flight{feed: m.feed, seq: m.seq, group: gr, stage: stageQoS1}
 	if qos == 2 {
 		f.stage = stageQoS2
 	}
-	head := packet.Head{Retain: h.retain && m.origin.Retain, IDs: h.ids, Dup: m.seq <= s.doubtful}
+	head := packet.Head{Retain: h.retain && m.origin.Retain, IDs: h.ids, Dup: s.doubtful && m.seq <= m.feed.recovered}
 	head.ID = s.takeOff(f)
 	if gr == nil && qos == 2 {
-		s.pos.exact = m.seq
+		s.at.of(m.feed).exact = m.seq
 	}
 	s.changed()
 	c.g.metrics.deliveries[qos].Inc()

@@ -19,6 +19,7 @@ const (
 
 // flight is a QoS 1 or 2 message that awaits its acknowledgement.
 type flight struct {
+	feed   *feed // nil: of a retained message, from a bus that is not served any more
 	seq    uint64
 	group  *group // whose message it is; nil = the session's own
 	id     uint16
@@ -55,8 +56,8 @@ func (s *session) flightOf(id uint16) *flight {
 }
 
 // carries reports whether a message is in flight already.
-func (s *session) carries(seq uint64, gr *group) bool {
-	return slices.ContainsFunc(s.flying, func(f flight) bool { return f.seq == seq && f.group == gr && !f.stored })
+func (s *session) carries(m *message, gr *group) bool {
+	return slices.ContainsFunc(s.flying, func(f flight) bool { return f.seq == m.seq && f.feed == m.feed && f.group == gr && !f.stored })
 }
 
 // land takes a message out of flight.
@@ -103,7 +104,7 @@ func (c *conn) settleFlight(id uint16, at stage) {
 	c.mu.Unlock()
 	s.mu.Unlock()
 	if landed.group != nil {
-		landed.group.settled(landed.seq)
+		landed.group.settled(landed)
 	}
 }
 
@@ -169,6 +170,9 @@ func (c *conn) afterRecord(r *record, then func()) {
 // flightState is a flight as it is written down. mu is held.
 func (s *session) flightState(f *flight) flightState {
 	state := flightState{seq: f.seq, id: f.id, stage: f.stage}
+	if f.feed != nil {
+		state.feed = f.feed.name
+	}
 	if f.stored {
 		state.topic = s.topics[f.id]
 	}

@@ -101,30 +101,24 @@ type Gateway struct {
 	presence  presence
 	recorder  *recorder // nil without Options.Sessions
 	clock     *clock
-	scan      *scan
+	feeds     atomic.Pointer[[]*feed] // those first that are served first
+	walks     [lanes]walk
 	served    atomic.Bool
 	conns     sync.WaitGroup
-
-	tailPos     atomic.Uint64 // the sequence that the tail is delivering, or has delivered last
-	routed      atomic.Uint64 // the last sequence that it has delivered
-	marked      atomic.Uint64 // the last checkpoint in SESSIONS
-	tailWaiters atomic.Int32
-	recovered   uint64 // up to here the tail looks for what a crash has left; set before it runs
 
 	// life ends when Serve is told to stop. It bounds what connections wait for; they have no context of their own,
 	// because 100,000 idle ones would pay for it.
 	life context.Context
 	stop context.CancelFunc
 
-	mu        sync.Mutex
-	seen      map[sessionKey]seen     // guarded by mu; those that were connected
-	kin       kin                     // guarded by mu; connections by principal
-	holders   map[sessionKey]*conn    // guarded by mu; who holds a client id now
-	sessions  map[sessionKey]*session // guarded by mu; those that outlive their connection
-	mortal    map[*session]struct{}   // guarded by mu; those that are recorded for their will only
-	open      map[*conn]struct{}      // guarded by mu; every connection that is being served
-	stopping  bool                    // guarded by mu
-	tailMoved chan struct{}           // guarded by mu; closed when routed moves; nil when nobody waits
+	mu       sync.Mutex
+	seen     map[sessionKey]seen     // guarded by mu; those that were connected
+	kin      kin                     // guarded by mu; connections by principal
+	holders  map[sessionKey]*conn    // guarded by mu; who holds a client id now
+	sessions map[sessionKey]*session // guarded by mu; those that outlive their connection
+	mortal   map[*session]struct{}   // guarded by mu; those that are recorded for their will only
+	open     map[*conn]struct{}      // guarded by mu; every connection that is being served
+	stopping bool                    // guarded by mu
 }
 
 // New returns a Gateway. It starts nothing.
@@ -165,7 +159,8 @@ func New(o Options) (*Gateway, error) {
 		g.opts.CertificateNames = CertificateNames()
 	}
 	g.opts.Directory.serve(g)
-	g.clock, g.scan = newClock(g), newScan(g)
+	g.clock = newClock(g)
+	g.feeds.Store(&[]*feed{newFeed(g, o.Bus, o.Tail)})
 	if o.Sessions != nil {
 		g.recorder = newRecorder(g, o.Sessions)
 	}
@@ -203,16 +198,17 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	}
 	working, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	own.Go(func() { g.runTail(working) })
-	own.Go(func() { g.scan.run(working) })
+	for _, f := range g.allFeeds() {
+		own.Go(func() { f.run(working) })
+	}
 	own.Go(func() { g.clock.run(working) })
 	endRecorder := g.startRecorder(working)
 	if err := g.opts.Mappings.serve(ctx, g.mark); err != nil {
 		g.log.Warn("topic mappings are in force without a mark", "err", err)
 	}
 
-	// Nobody is let in before the tail has seen what a crash has left.
-	if err = g.awaitTail(accepting, g.recovered); err == nil {
+	// Nobody is let in before the tails have seen what a crash has left.
+	if err = g.awaitTails(accepting, g.momentBy(func(f *feed) uint64 { return f.recovered })); err == nil {
 		err = g.acceptAll(accepting, done, lns)
 	} else if ctx.Err() != nil {
 		err = nil
@@ -229,25 +225,26 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	return errors.Join(err, g.settleRetained())
 }
 
-// start reads what is kept, and sets where the tail begins.
+// start reads what is kept, and sets where the feeds begin.
 func (g *Gateway) start(ctx context.Context) error {
-	end := g.opts.Tail.Committed()
-	from := end
+	l := &loaded{}
 	if g.recorder != nil {
-		if err := g.load(ctx); err != nil {
+		var err error
+		if l, err = g.load(ctx); err != nil {
 			return fmt.Errorf("mqttgw: %w", err)
 		}
-		if g.marked.Load() > 0 || len(g.sessions) > 0 {
-			from = min(from, g.marked.Load())
+	}
+	for _, f := range g.allFeeds() {
+		end := f.tail.Committed()
+		at, ok := l.checkpoint.at(f.name)
+		if !ok {
+			at = end
 		}
+		f.begin(min(at, end), end)
 	}
-	if g.opts.Retained != nil {
-		from = min(from, g.opts.Retained.position.Load())
+	if g.recorder != nil {
+		g.restore(l)
 	}
-	from = max(from, g.opts.Tail.First()-1) // what retention has taken is nobody's any more, or said at the return of its session
-	g.recovered = end
-	g.tailPos.Store(from)
-	g.routed.Store(from)
 	return nil
 }
 
@@ -274,7 +271,11 @@ func (g *Gateway) settleRetained() error {
 	if g.opts.Retained == nil {
 		return nil
 	}
-	return errors.Join(g.opts.Retained.advance(g.routed.Load()), g.opts.Retained.sync())
+	var errs []error
+	for _, f := range g.allFeeds() {
+		errs = append(errs, g.opts.Retained.advance(f.name, f.routed.Load()))
+	}
+	return errors.Join(append(errs, g.opts.Retained.sync())...)
 }
 
 // acceptAll accepts from all listeners until ctx is done or one of them fails, which ends all through done.

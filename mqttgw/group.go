@@ -22,14 +22,59 @@ type group struct {
 	sub    *subscription // hangs in the trie for all members
 	lags   atomic.Bool   // something waits for a member with room
 
-	mu       sync.Mutex
-	members  []*subscription // in the order of their turns
-	pos      position
-	returned []uint64 // QoS 1 messages that a member did not acknowledge, to be sent again; before pos
+	mu      sync.Mutex
+	members []*subscription // in the order of their turns
+	at      []share         // one for each feed in which there is something to say
+	feeding bool            // a writer reads the log for it
+	dirty   bool
+	ended   bool // without members
+}
+
+// share is where a group is in a feed.
+type share struct {
+	position
+	returned []uint64 // QoS 1 messages that a member did not acknowledge, to be sent again; before position
 	out      []uint64 // QoS 1 messages that members have
-	feeding  bool     // a writer reads the log for it
-	dirty    bool
-	ended    bool // without members
+}
+
+// lagging reports whether something waits for a member.
+func (sh *share) lagging() bool { return len(sh.returned) > 0 || sh.position.lagging() }
+
+// idle reports whether the share says nothing.
+func (sh *share) idle() bool { return !sh.lagging() && len(sh.out) == 0 && sh.position.idle() }
+
+// find returns the share in a feed; nil when there is none. It is good until the next call of of. mu is held.
+func (gr *group) find(f *feed) *share {
+	for i := range gr.at {
+		if gr.at[i].feed == f {
+			return &gr.at[i]
+		}
+	}
+	return nil
+}
+
+// of returns the share in a feed, and makes it when there is none. mu is held.
+func (gr *group) of(f *feed) *share {
+	if sh := gr.find(f); sh != nil {
+		return sh
+	}
+	gr.at = append(gr.at, share{position: position{feed: f}})
+	return &gr.at[len(gr.at)-1]
+}
+
+// tidy forgets the shares that say nothing any more. mu is held.
+func (gr *group) tidy() {
+	gr.at = slices.DeleteFunc(gr.at, func(sh share) bool { return sh.idle() })
+}
+
+// waits returns the first share that lags; nil when there is none. mu is held.
+func (gr *group) waits() *share {
+	for i := range gr.at {
+		if gr.at[i].lagging() {
+			return &gr.at[i]
+		}
+	}
+	return nil
 }
 
 // innerFilter returns the topic filter of a shared subscription's.
@@ -42,21 +87,20 @@ func innerFilter(filter string) (inner string, shared bool) {
 	return inner, true
 }
 
-// newGroup returns a group that gets what comes after a position.
-func newGroup(g *Gateway, filter string, since uint64) *group {
+// newGroup returns a group that gets what comes after a moment.
+func newGroup(g *Gateway, filter string, since moment) *group {
 	gr := &group{g: g, filter: filter}
 	gr.inner, _ = innerFilter(filter)
-	gr.pos.liveFrom = since + 1
+	for _, k := range since {
+		gr.of(k.feed).liveFrom = k.seq + 1
+	}
 	gr.sub = &subscription{filter: gr.inner, group: gr}
 	return gr
 }
 
-// lagging reports whether something waits for a member. mu is held.
-func (gr *group) lagging() bool { return len(gr.returned) > 0 || gr.pos.lagging() }
-
 // changed keeps lags right and has the recorder write the group down. mu is held.
 func (gr *group) changed() {
-	gr.lags.Store(gr.lagging())
+	gr.lags.Store(gr.waits() != nil)
 	if gr.g.recorder != nil && !gr.dirty {
 		gr.dirty = true
 		gr.g.recorder.noteGroup(gr)
@@ -65,9 +109,14 @@ func (gr *group) changed() {
 
 // record is the group as it is written down: what members have is to be sent again if the process ends. mu is held.
 func (gr *group) record() *record {
-	all := slices.Concat(gr.returned, gr.out)
-	slices.Sort(all)
-	return &record{kind: recordGroup, group: groupState{filter: gr.filter, position: gr.pos.state(), returned: slices.Compact(all)}}
+	st := groupState{filter: gr.filter}
+	for i := range gr.at {
+		sh := &gr.at[i]
+		all := slices.Concat(sh.returned, sh.out)
+		slices.Sort(all)
+		st.shares = append(st.shares, shareState{sh.state(), slices.Compact(all)})
+	}
+	return &record{kind: recordGroup, group: st}
 }
 
 // deliver is called by the tail: a member gets the message, or it waits. It returns a connection whose writer the caller
@@ -75,23 +124,24 @@ func (gr *group) record() *record {
 func (gr *group) deliver(m *message) (start *conn) {
 	gr.mu.Lock()
 	defer gr.mu.Unlock()
-	if gr.ended || m.seq < gr.pos.liveFrom && m.origin.QoS > 0 {
+	sh := gr.find(m.feed)
+	if gr.ended || m.origin.QoS > 0 && sh != nil && m.seq < sh.liveFrom {
 		return nil
 	}
-	if m.origin.QoS > 0 && gr.pos.lagging() {
-		gr.wait(m.seq)
+	if m.origin.QoS > 0 && sh != nil && sh.position.lagging() {
+		gr.wait(m)
 		return nil
 	}
 	best, start := gr.hand(m)
 	if best == later {
-		gr.wait(m.seq)
+		gr.wait(m)
 	}
 	return start
 }
 
 // wait keeps the position of a message for which no member has room. mu is held.
-func (gr *group) wait(seq uint64) {
-	gr.pos.postpone(seq, gr.g.limits.MaxWaiting)
+func (gr *group) wait(m *message) {
+	gr.of(m.feed).postpone(m.seq, gr.g.limits.MaxWaiting)
 	gr.changed()
 }
 
@@ -146,13 +196,13 @@ func (s *session) offer(m *message, sub *subscription, gr *group) (o outcome, st
 		c.put(m, &h, 0)
 	case ending || s.resends > 0 || !c.hasRoom():
 		return later, nil
-	case qos == 2 && m.seq <= gr.pos.exact: // was sent before a crash
+	case qos == 2 && gr.sent(m):
 		return taken, nil
 	case c.launch(m, &h, qos, gr):
-		if qos == 2 {
-			gr.pos.exact = m.seq
+		if sh := gr.of(m.feed); qos == 2 {
+			sh.exact = m.seq
 		} else {
-			gr.out = append(gr.out, m.seq)
+			sh.out = append(sh.out, m.seq)
 		}
 		gr.changed()
 	}
@@ -162,24 +212,37 @@ func (s *session) offer(m *message, sub *subscription, gr *group) (o outcome, st
 	return taken, start
 }
 
+// sent reports whether a QoS 2 message was sent before a crash. mu is held.
+func (gr *group) sent(m *message) bool {
+	sh := gr.find(m.feed)
+	return sh != nil && m.seq <= sh.exact
+}
+
 // settled is called when a member has acknowledged a message with QoS 1, or finished one with QoS 2.
-func (gr *group) settled(seq uint64) {
+func (gr *group) settled(f flight) {
 	gr.mu.Lock()
 	defer gr.mu.Unlock()
-	if i := slices.Index(gr.out, seq); i >= 0 {
-		gr.out = slices.Delete(gr.out, i, i+1)
+	if sh := gr.find(f.feed); sh != nil && sh.back(f.seq) {
 		gr.changed()
 	}
 }
 
-// putBack is called when a member is gone without having acknowledged a message.
-func (gr *group) putBack(seq uint64) {
-	gr.mu.Lock()
-	if i := slices.Index(gr.out, seq); i >= 0 {
-		gr.out = slices.Delete(gr.out, i, i+1)
+// back takes a message from those that members have.
+func (sh *share) back(seq uint64) bool {
+	i := slices.Index(sh.out, seq)
+	if i >= 0 {
+		sh.out = slices.Delete(sh.out, i, i+1)
 	}
-	i, _ := slices.BinarySearch(gr.returned, seq)
-	gr.returned = slices.Insert(gr.returned, i, seq)
+	return i >= 0
+}
+
+// putBack is called when a member is gone without having acknowledged a message.
+func (gr *group) putBack(f flight) {
+	gr.mu.Lock()
+	sh := gr.of(f.feed)
+	sh.back(f.seq)
+	i, _ := slices.BinarySearch(sh.returned, f.seq)
+	sh.returned = slices.Insert(sh.returned, i, f.seq)
 	gr.changed()
 	members := slices.Clone(gr.members)
 	gr.mu.Unlock()
@@ -208,16 +271,17 @@ func (gr *group) feed() error {
 	var entries []eventlog.Entry
 	for {
 		gr.mu.Lock()
-		if gr.feeding || gr.ended || !gr.lagging() {
+		sh := gr.waits()
+		if gr.feeding || gr.ended || sh == nil {
 			gr.mu.Unlock()
 			return nil
 		}
-		one := len(gr.returned) > 0 || len(gr.pos.waiting) > 0
-		from, most := gr.pos.behind, scanEntries
-		if len(gr.returned) > 0 {
-			from = gr.returned[0]
+		f, from, most := sh.feed, sh.behind, scanEntries
+		one := len(sh.returned) > 0 || len(sh.waiting) > 0
+		if len(sh.returned) > 0 {
+			from = sh.returned[0]
 		} else if one {
-			from = gr.pos.waiting[0]
+			from = sh.waiting[0]
 		}
 		if one {
 			most = 1
@@ -225,17 +289,17 @@ func (gr *group) feed() error {
 		gr.feeding = true
 		gr.mu.Unlock()
 
-		r, err := gr.g.readLog(from, most, entries[:0])
+		r, err := f.read(from, most, entries[:0])
 		entries = r.entries
 		if err == nil && r.gone > 0 {
-			gr.g.lost(sessionKey{}, gr.filter, from, r.gone)
+			f.lost(sessionKey{}, gr.filter, from, r.gone)
 		}
 		gr.mu.Lock()
 		gr.feeding = false
 		more := false
 		var start []*conn
 		if err == nil {
-			start, more = gr.fed(from, one, r)
+			start, more = gr.fed(f, from, one, r)
 		}
 		gr.mu.Unlock()
 		clear(entries)
@@ -249,9 +313,9 @@ func (gr *group) feed() error {
 }
 
 // fed hands out what was read. more reports whether members had room for all of it. mu is held.
-func (gr *group) fed(from uint64, one bool, r reading) (start []*conn, more bool) {
+func (gr *group) fed(f *feed, from uint64, one bool, r reading) (start []*conn, more bool) {
 	for _, e := range r.entries {
-		m := gr.g.messageOf(e)
+		m := f.messageOf(e)
 		if one && e.Seq != from || m == nil || m.origin.QoS == 0 || !one && !matches(gr.inner, m.origin.Topic) {
 			continue
 		}
@@ -261,21 +325,20 @@ func (gr *group) fed(from uint64, one bool, r reading) (start []*conn, more bool
 		}
 		if best == later {
 			if !one {
-				gr.pos.behind = e.Seq
+				gr.of(f).behind = e.Seq
 			}
 			gr.changed()
 			return start, false
 		}
 	}
-	switch i := slices.Index(gr.returned, from); {
+	sh := gr.of(f)
+	switch i := slices.Index(sh.returned, from); {
 	case one && i >= 0:
-		gr.returned = slices.Delete(gr.returned, i, i+1)
+		sh.returned = slices.Delete(sh.returned, i, i+1)
 	case one:
-		gr.pos.popWaiting()
-	case gr.g.tailPos.Load() < r.next || r.next <= from:
-		gr.pos.behind, gr.pos.liveFrom = 0, r.next
+		sh.popWaiting()
 	default:
-		gr.pos.behind = r.next
+		sh.arrive(from, r.next)
 	}
 	gr.changed()
 	return start, true

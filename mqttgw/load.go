@@ -13,22 +13,21 @@ import (
 
 // loaded is what SESSIONS says, as far as it has been read.
 type loaded struct {
-	checkpoint uint64
+	checkpoint momentState
 	sessions   map[uint64]*sessionState // by epoch
 	fences     map[uint64]uint64
 	byKey      map[sessionKey]uint64
 	groups     map[string]*groupState
 }
 
-// load reads SESSIONS and makes the sessions and groups that it holds: all away, hung in the router. It is called before
-// anything else runs, and blocks while it reads.
-func (g *Gateway) load(ctx context.Context) error {
+// load reads SESSIONS. It is called before anything else runs, and blocks while it reads.
+func (g *Gateway) load(ctx context.Context) (*loaded, error) {
 	l := &loaded{sessions: map[uint64]*sessionState{}, fences: map[uint64]uint64{}, byKey: map[sessionKey]uint64{}, groups: map[string]*groupState{}}
 	var from uint64
 	for {
 		msgs, err := g.recorder.log.Read(ctx, eventlog.ReadOptions{From: from}, nil)
 		if err != nil {
-			return fmt.Errorf("read sessions: %w", err)
+			return nil, fmt.Errorf("read sessions: %w", err)
 		}
 		if len(msgs) == 0 {
 			break
@@ -45,11 +44,10 @@ func (g *Gateway) load(ctx context.Context) error {
 				g.log.Error("session record passed over", "seq", m.Seq, "err", err)
 				continue
 			}
-			l.checkpoint = max(l.checkpoint, checkpoint)
+			l.checkpoint = checkpoint
 		}
 	}
-	g.restore(l)
-	return nil
+	return l, nil
 }
 
 // apply takes a record in. Records of sessions that are not known, or that another node has taken since, are passed over.
@@ -93,7 +91,7 @@ func (l *loaded) apply(r *record) {
 	case recordFlight:
 		s.fly(r.flight)
 		if gr := l.groups[r.flight.group]; gr != nil && r.flight.group != "" {
-			gr.position.exact = max(gr.position.exact, r.flight.seq)
+			gr.fly(r.flight)
 		}
 	case recordEnd:
 		l.forget(r.epoch)
@@ -121,12 +119,13 @@ func (s *sessionState) drop(id uint16) {
 
 // fly puts a QoS 2 message in flight, in place of what had its packet id before.
 func (s *sessionState) fly(f flightState) {
-	if len(s.streams) > 0 && f.group == "" && f.topic == "" {
-		s.streams[0].exact = max(s.streams[0].exact, f.seq)
+	if f.group == "" && f.topic == "" {
+		st := s.stream(f.feed)
+		st.exact = max(st.exact, f.seq)
 	}
 	for i := range s.flying {
 		if s.flying[i].id == f.id {
-			if s.flying[i].seq == f.seq {
+			if s.flying[i].seq == f.seq && s.flying[i].feed == f.feed {
 				s.flying[i] = f
 				return
 			}
@@ -137,16 +136,42 @@ func (s *sessionState) fly(f flightState) {
 	s.flying = append(s.flying, f)
 }
 
-// restore makes what was loaded.
+// stream returns the position in a feed, and makes it when there is none.
+func (s *sessionState) stream(feed string) *streamState {
+	for i := range s.streams {
+		if s.streams[i].feed == feed {
+			return &s.streams[i]
+		}
+	}
+	s.streams = append(s.streams, streamState{feed: feed})
+	return &s.streams[len(s.streams)-1]
+}
+
+// fly notes that a QoS 2 message was handed out.
+func (g *groupState) fly(f flightState) {
+	for i := range g.shares {
+		if sh := &g.shares[i]; sh.feed == f.feed {
+			sh.exact = max(sh.exact, f.seq)
+			return
+		}
+	}
+	g.shares = append(g.shares, shareState{streamState: streamState{feed: f.feed, exact: f.seq}})
+}
+
+// restore makes the sessions and groups that were loaded: all away, hung in the router. The feeds have begun.
 func (g *Gateway) restore(l *loaded) {
-	g.marked.Store(l.checkpoint)
-	g.recorder.began = [2]uint64{l.checkpoint, l.checkpoint}
+	began := g.markedAll()
+	g.recorder.began = [2]moment{began, began}
 	now := g.now()
-	end := g.opts.Tail.Committed()
 	for filter, st := range l.groups {
-		gr := newGroup(g, filter, 0)
-		gr.pos.restore(st.position, l.checkpoint)
-		gr.returned = st.returned
+		gr := newGroup(g, filter, nil)
+		for _, sh := range st.shares {
+			if f := g.feedOf(sh.feed); f != nil {
+				at := gr.of(f)
+				at.restore(sh.streamState)
+				at.returned = sh.returned
+			}
+		}
 		gr.ended = true // until it has a member
 		g.router.mu.Lock()
 		g.router.groupOf(filter, func(string) *group { return gr })
@@ -156,15 +181,16 @@ func (g *Gateway) restore(l *loaded) {
 	for epoch, st := range l.sessions {
 		s := &session{g: g, key: st.key, epoch: epoch, recorded: true, fence: l.fences[epoch], version: packet.Version(st.version), expiry: st.expiry,
 			deadline: st.deadline, due: st.due, uses: st.uses, online: st.online}
-		if st.online {
-			s.doubtful = end
-		}
+		s.doubtful = st.online
 		if st.will != nil {
 			s.will = &will{incoming: *st.will, delay: st.delay}
 		}
-		if len(st.streams) > 0 {
-			s.pos.restore(st.streams[0], l.checkpoint)
+		for _, st := range st.streams {
+			if f := g.feedOf(st.feed); f != nil {
+				s.at.of(f).restore(st)
+			}
 		}
+		s.at.tidy()
 		g.restoreLists(s, st)
 		g.enrol(s, s.expiry > 0)
 		s.mu.Lock()
@@ -199,16 +225,19 @@ func (g *Gateway) restoreLists(s *session, st *sessionState) {
 	for _, sub := range st.subs {
 		s.subs = append(s.subs, newSubscription(s, sub))
 	}
-	g.router.change(s.subs, func(filter string) *group { return newGroup(g, filter, g.opts.Tail.Committed()) },
+	g.router.change(s.subs, func(filter string) *group { return newGroup(g, filter, g.ends()) },
 		func() []*subscription { return nil })
 	g.metrics.filters.Add(float64(len(s.subs)))
 	for _, sc := range st.scans {
 		if i := s.find(sc.filter); i >= 0 {
-			s.scans = append(s.scans, retainedScan{sub: s.subs[i], after: sc.after, upTo: sc.upTo})
+			s.scans = append(s.scans, retainedScan{sub: s.subs[i], after: sc.after, upTo: g.momentOf(sc.upTo)})
 		}
 	}
 	for _, f := range st.flying {
-		fl := flight{seq: f.seq, id: f.id, stage: f.stage, stored: f.topic != ""}
+		fl := flight{feed: g.feedOf(f.feed), seq: f.seq, id: f.id, stage: f.stage, stored: f.topic != ""}
+		if fl.feed == nil && !fl.stored {
+			continue // of a bus that is gone
+		}
 		if f.group != "" {
 			i := s.find(f.group)
 			if f.stage == stageQoS1 || i < 0 {

@@ -2,16 +2,21 @@
 
 package mqttgw
 
-// position is where a reader of the bus is: a session or a shared group. It is guarded by its owner's mu.
+import "slices"
+
+// position is where a reader of a feed is: a session or a shared group. It is guarded by its owner's mu.
 //
 // A reader is live when the tail feeds it. A QoS 1 or 2 message for which there is no room makes it lag: first its
 // sequence is kept in waiting, up to a bound; beyond that, behind is where the reader's own reading of the log goes on.
 // While it lags, the tail adds sequences, or nothing when behind is set, and a writer catches up as room comes.
 type position struct {
+	feed     *feed
 	waiting  []uint64 // sequences that match, oldest first
 	behind   uint64   // 0 = not behind; else every message from this sequence on is still to be looked at
 	liveFrom uint64   // sequences below were looked at
 	exact    uint64   // the last message that was sent with QoS 2; what is read again up to it was sent
+	riding   bool     // the feed's shared scan reads for it
+	aboard   bool     // the present pass of the scan is not past it
 }
 
 func (p *position) lagging() bool { return p.behind != 0 || len(p.waiting) > 0 }
@@ -49,9 +54,26 @@ func (p *position) popWaiting() {
 	}
 }
 
+// arrive says that everything from from to below next was looked at. The tail stores its position before it delivers, and
+// delivers under the owner's mu: with a position below next it has delivered nothing from next on, and will find the
+// reader live.
+func (p *position) arrive(from, next uint64) {
+	if p.feed.tailPos.Load() < next || next <= from {
+		p.behind, p.liveFrom = 0, max(p.liveFrom, next)
+		return
+	}
+	p.behind = next
+}
+
+// idle reports whether the position says nothing that a reader without one does not do: it is live, and would be live
+// after a crash.
+func (p *position) idle() bool {
+	return !p.lagging() && p.liveFrom <= p.feed.routed.Load()+1 && p.exact <= p.feed.marked.Load()
+}
+
 // state is the position as it is written down.
 func (p *position) state() streamState {
-	s := streamState{lags: p.lagging(), from: p.liveFrom, exact: p.exact}
+	s := streamState{feed: p.feed.name, lags: p.lagging(), from: p.liveFrom, exact: p.exact}
 	if s.lags {
 		s.from = p.next()
 	}
@@ -59,11 +81,81 @@ func (p *position) state() streamState {
 }
 
 // restore sets the position from what was written down. A reader that did not lag was live at the checkpoint.
-func (p *position) restore(s streamState, checkpoint uint64) {
-	*p = position{exact: s.exact}
+func (p *position) restore(s streamState) {
+	*p = position{feed: p.feed, exact: s.exact}
 	if s.lags {
 		p.behind = max(s.from, 1)
 		return
 	}
-	p.liveFrom = max(s.from, checkpoint+1)
+	p.liveFrom = s.from
+}
+
+// positions are those of one reader: one for each feed in which there is something to say. In a feed without one the
+// reader is live. What find and of return is good until the next call of of or tidy.
+type positions []position
+
+// find returns the position in a feed; nil when there is none.
+func (ps positions) find(f *feed) *position {
+	for i := range ps {
+		if ps[i].feed == f {
+			return &ps[i]
+		}
+	}
+	return nil
+}
+
+// of returns the position in a feed, and makes it when there is none.
+func (ps *positions) of(f *feed) *position {
+	if p := ps.find(f); p != nil {
+		return p
+	}
+	*ps = append(*ps, position{feed: f})
+	return &(*ps)[len(*ps)-1]
+}
+
+func (ps positions) lagging() bool {
+	for i := range ps {
+		if ps[i].lagging() {
+			return true
+		}
+	}
+	return false
+}
+
+// lagsIn reports whether the reader lags in a feed.
+func (ps positions) lagsIn(f *feed) bool {
+	p := ps.find(f)
+	return p != nil && p.lagging()
+}
+
+// waits returns the first position that lags and that its reader has to read on from itself; nil when there is none.
+func (ps positions) waits() *position {
+	for i := range ps {
+		if ps[i].lagging() && !ps[i].riding {
+			return &ps[i]
+		}
+	}
+	return nil
+}
+
+func (ps positions) fold() {
+	for i := range ps {
+		ps[i].fold()
+	}
+}
+
+// tidy forgets the positions that say nothing any more.
+func (ps *positions) tidy() {
+	*ps = slices.DeleteFunc(*ps, func(p position) bool { return p.idle() })
+	if len(*ps) == 0 {
+		*ps = nil
+	}
+}
+
+// states are the positions as they are written down.
+func (ps positions) states() (all []streamState) {
+	for i := range ps {
+		all = append(all, ps[i].state())
+	}
+	return all
 }

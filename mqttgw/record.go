@@ -6,12 +6,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"time"
 )
 
-// A message of SESSIONS is a format byte, the checkpoint (uvarint), and records: a kind, the length of what follows
-// (uvarint), and that. DESIGN.md says when which is written.
-const recordFormat = 1
+// A message of SESSIONS is a format byte, the checkpoint (a position in each feed), and records: a kind, the length of what
+// follows (uvarint), and that. DESIGN.md says when which is written.
+const recordFormat = 2
 
 type recordKind byte
 
@@ -62,19 +63,37 @@ type progress struct {
 	scans    []scanState
 }
 
-// streamState is a position in a stream.
+// streamState is a position in a feed.
 type streamState struct {
-	stream byte // 0 = the bus
-	lags   bool
-	from   uint64
-	exact  uint64
+	feed  string
+	lags  bool
+	from  uint64
+	exact uint64
+}
+
+// momentState is a place in each feed.
+type momentState []markState
+
+type markState struct {
+	feed string
+	seq  uint64
+}
+
+// at returns the place in a feed.
+func (m momentState) at(feed string) (seq uint64, ok bool) {
+	for i := range m {
+		if m[i].feed == feed {
+			return m[i].seq, true
+		}
+	}
+	return 0, false
 }
 
 type subState struct {
 	filter string
 	opts   byte
 	id     uint32
-	since  uint64
+	since  momentState
 }
 
 type receivedState struct {
@@ -83,6 +102,7 @@ type receivedState struct {
 }
 
 type flightState struct {
+	feed  string // "" = of a retained message, from a bus that is not served any more
 	seq   uint64
 	id    uint16
 	stage stage
@@ -92,12 +112,17 @@ type flightState struct {
 
 type scanState struct {
 	filter, after string
-	upTo          uint64
+	upTo          momentState
 }
 
 type groupState struct {
-	filter   string
-	position streamState
+	filter string
+	shares []shareState
+}
+
+// shareState is where a group is in a feed.
+type shareState struct {
+	streamState
 	returned []uint64
 }
 
@@ -105,8 +130,25 @@ type groupState struct {
 const maxCheckpoint = math.MaxInt64
 
 // beginRecords begins a message.
-func beginRecords(dst []byte, checkpoint uint64) []byte {
-	return binary.AppendUvarint(append(dst, recordFormat), checkpoint)
+func beginRecords(dst []byte, checkpoint momentState) []byte {
+	return checkpoint.append(append(dst, recordFormat))
+}
+
+func (m momentState) append(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(m)))
+	for _, k := range m {
+		b = binary.AppendUvarint(appendString(b, k.feed), k.seq)
+	}
+	return b
+}
+
+// appendAgain appends a moment, or that it is the one before.
+func (m momentState) appendAgain(b []byte, before *momentState) []byte {
+	same := slices.Equal(m, *before)
+	if b = appendBool(b, same); !same {
+		b, *before = m.append(b), m
+	}
+	return b
 }
 
 // appendRecord appends a record with what body appends.
@@ -142,7 +184,7 @@ func (r *record) append(dst []byte) []byte {
 		case recordReleased:
 			b = binary.AppendUvarint(b, uint64(r.id))
 		case recordFlight:
-			b = r.flight.append(b)
+			b = r.flight.append(b, new(string))
 		}
 		return b
 	})
@@ -173,9 +215,10 @@ func (s *sessionState) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(s.expiry))
 	b = binary.AppendUvarint(b, s.uses)
 	b = binary.AppendUvarint(b, uint64(len(s.subs)))
+	var since momentState
 	for _, sub := range s.subs {
 		b = append(appendString(b, sub.filter), sub.opts)
-		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(sub.id)), sub.since)
+		b = sub.since.appendAgain(binary.AppendUvarint(b, uint64(sub.id)), &since)
 	}
 	b = binary.AppendUvarint(b, uint64(len(s.received)))
 	for _, r := range s.received {
@@ -198,32 +241,41 @@ func (p *progress) append(b []byte) []byte {
 		b = p.streams[i].append(b)
 	}
 	b = binary.AppendUvarint(b, uint64(len(p.flying)))
+	var feed string
 	for i := range p.flying {
-		b = p.flying[i].append(b)
+		b = p.flying[i].append(b, &feed)
 	}
 	b = binary.AppendUvarint(b, uint64(len(p.scans)))
+	var upTo momentState
 	for _, s := range p.scans {
-		b = appendString(appendString(b, s.filter), s.after)
-		b = binary.AppendUvarint(b, s.upTo)
+		b = s.upTo.appendAgain(appendString(appendString(b, s.filter), s.after), &upTo)
 	}
 	return b
 }
 
 func (s *streamState) append(b []byte) []byte {
-	b = appendBool(append(b, s.stream), s.lags)
+	b = appendBool(appendString(b, s.feed), s.lags)
 	return binary.AppendUvarint(binary.AppendUvarint(b, s.from), s.exact)
 }
 
-func (f *flightState) append(b []byte) []byte {
+// append appends the flight. The feed is named if it is not that of the flight before.
+func (f *flightState) append(b []byte, before *string) []byte {
+	same := f.feed == *before
+	if b = appendBool(b, same); !same {
+		b, *before = appendString(b, f.feed), f.feed
+	}
 	b = binary.AppendUvarint(binary.AppendUvarint(b, f.seq), uint64(f.id))
 	return appendString(appendString(append(b, byte(f.stage)), f.topic), f.group)
 }
 
 func (g *groupState) append(b []byte) []byte {
-	b = g.position.append(appendString(b, g.filter))
-	b = binary.AppendUvarint(b, uint64(len(g.returned)))
-	for _, seq := range g.returned {
-		b = binary.AppendUvarint(b, seq)
+	b = binary.AppendUvarint(appendString(b, g.filter), uint64(len(g.shares)))
+	for i := range g.shares {
+		b = g.shares[i].streamState.append(b)
+		b = binary.AppendUvarint(b, uint64(len(g.shares[i].returned)))
+		for _, seq := range g.shares[i].returned {
+			b = binary.AppendUvarint(b, seq)
+		}
 	}
 	return b
 }
@@ -232,12 +284,12 @@ var errRecord = errors.New("session record is damaged")
 
 // decodeRecords reads a message of SESSIONS and calls yield with each record. Records of kinds that are not known are
 // passed over.
-func decodeRecords(msg []byte, yield func(*record)) (checkpoint uint64, err error) {
+func decodeRecords(msg []byte, yield func(*record)) (checkpoint momentState, err error) {
 	c := recordCursor{b: msg}
 	if c.byte() != recordFormat {
-		return 0, errRecord
+		return nil, errRecord
 	}
-	checkpoint = c.number(maxCheckpoint)
+	checkpoint = c.moment()
 	for len(c.b) > 0 && !c.bad {
 		kind := recordKind(c.byte())
 		body := recordCursor{b: c.bytes()}
@@ -246,12 +298,12 @@ func decodeRecords(msg []byte, yield func(*record)) (checkpoint uint64, err erro
 			continue
 		}
 		if body.bad || len(body.b) > 0 {
-			return 0, errRecord
+			return nil, errRecord
 		}
 		yield(&r)
 	}
 	if c.bad {
-		return 0, errRecord
+		return nil, errRecord
 	}
 	return checkpoint, nil
 }
@@ -354,7 +406,7 @@ func (c *recordCursor) record(r *record) bool {
 	case recordReleased:
 		r.id = c.packetID()
 	case recordFlight:
-		r.flight = c.flight()
+		r.flight = c.flight(new(string))
 	}
 	return true
 }
@@ -364,8 +416,9 @@ func (c *recordCursor) session(s *sessionState) {
 	s.version = c.byte()
 	s.expiry = uint32(c.number(math.MaxUint32))
 	s.uses = c.number(math.MaxUint64)
+	var since momentState
 	for n := c.count(); n > 0 && !c.bad; n-- {
-		s.subs = append(s.subs, subState{filter: c.text(), opts: c.byte(), id: uint32(c.number(math.MaxUint32)), since: c.number(maxCheckpoint)})
+		s.subs = append(s.subs, subState{filter: c.text(), opts: c.byte(), id: uint32(c.number(math.MaxUint32)), since: c.again(&since)})
 	}
 	for n := c.count(); n > 0 && !c.bad; n-- {
 		s.received = append(s.received, receivedState{id: c.packetID(), use: c.number(math.MaxUint64)})
@@ -389,20 +442,40 @@ func (c *recordCursor) progress(p *progress) {
 	for n := c.count(); n > 0 && !c.bad; n-- {
 		p.streams = append(p.streams, c.stream())
 	}
+	var feed string
 	for n := c.count(); n > 0 && !c.bad; n-- {
-		p.flying = append(p.flying, c.flight())
+		p.flying = append(p.flying, c.flight(&feed))
 	}
+	var upTo momentState
 	for n := c.count(); n > 0 && !c.bad; n-- {
-		p.scans = append(p.scans, scanState{filter: c.text(), after: c.text(), upTo: c.number(maxCheckpoint)})
+		p.scans = append(p.scans, scanState{filter: c.text(), after: c.text(), upTo: c.again(&upTo)})
 	}
 }
 
 func (c *recordCursor) stream() streamState {
-	return streamState{stream: c.byte(), lags: c.bool(), from: c.number(maxCheckpoint), exact: c.number(maxCheckpoint)}
+	return streamState{feed: c.text(), lags: c.bool(), from: c.number(maxCheckpoint), exact: c.number(maxCheckpoint)}
 }
 
-func (c *recordCursor) flight() flightState {
-	f := flightState{seq: c.number(maxCheckpoint), id: c.packetID(), stage: stage(c.byte()), topic: c.text(), group: c.text()}
+func (c *recordCursor) moment() (m momentState) {
+	for n := c.count(); n > 0 && !c.bad; n-- {
+		m = append(m, markState{c.text(), c.number(maxCheckpoint)})
+	}
+	return m
+}
+
+// again takes a moment that may be the one before.
+func (c *recordCursor) again(before *momentState) momentState {
+	if !c.bool() {
+		*before = c.moment()
+	}
+	return *before
+}
+
+func (c *recordCursor) flight(before *string) flightState {
+	if !c.bool() {
+		*before = c.text()
+	}
+	f := flightState{feed: *before, seq: c.number(maxCheckpoint), id: c.packetID(), stage: stage(c.byte()), topic: c.text(), group: c.text()}
 	if f.stage > stageReleased {
 		c.fail()
 	}
@@ -410,9 +483,13 @@ func (c *recordCursor) flight() flightState {
 }
 
 func (c *recordCursor) group() groupState {
-	g := groupState{filter: c.text(), position: c.stream()}
+	g := groupState{filter: c.text()}
 	for n := c.count(); n > 0 && !c.bad; n-- {
-		g.returned = append(g.returned, c.number(maxCheckpoint))
+		sh := shareState{streamState: c.stream()}
+		for n := c.count(); n > 0 && !c.bad; n-- {
+			sh.returned = append(sh.returned, c.number(maxCheckpoint))
+		}
+		g.shares = append(g.shares, sh)
 	}
 	return g
 }

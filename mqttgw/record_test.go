@@ -4,6 +4,7 @@ package mqttgw
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,12 +19,13 @@ import (
 // someRecords has one record of each kind with everything set, and a bare session.
 func someRecords() []*record {
 	at := time.UnixMilli(1_800_000_000_123).UTC()
-	p := progress{online: true, armed: true, deadline: at, due: at.Add(time.Second), streams: []streamState{{lags: true, from: 7, exact: 3}, {stream: 1, from: 1 << 40}},
-		flying: []flightState{{seq: 9, id: 1}, {seq: 1 << 50, id: 65535, stage: stageReleased, topic: "a/b", group: "$share/g/t"}},
-		scans:  []scanState{{"a/#", "a/b", 77}}}
+	there := momentState{{"devices", 77}, {"fleet", 0}}
+	p := progress{online: true, armed: true, deadline: at, due: at.Add(time.Second), streams: []streamState{{feed: "devices", lags: true, from: 7, exact: 3}, {feed: "fleet", from: 1 << 40}},
+		flying: []flightState{{feed: "devices", seq: 9, id: 1}, {feed: "devices", seq: 10, id: 2}, {seq: 1 << 50, id: 65535, stage: stageReleased, topic: "a/b", group: "$share/g/t"}},
+		scans:  []scanState{{"a/#", "a/b", there}, {"b/#", "", there}}}
 	return []*record{
 		{kind: recordSession, epoch: 1 << 63, fence: 5, state: sessionState{key: sessionKey{"p", "c\x00é"}, version: 5, expiry: never, uses: 12,
-			subs: []subState{{"a/+", 2 | optNoLocal | optRetain, 9, 4}, {"$share/g/t", 1, 0, 0}}, received: []receivedState{{7, 11}},
+			subs: []subState{{"a/+", 2 | optNoLocal | optRetain, 9, there}, {"b", 1, 0, there}, {"$share/g/t", 1, 0, nil}}, received: []receivedState{{7, 11}},
 			will:  &incoming{topic: "w", payload: []byte("x"), qos: 2, retain: true, props: packet.Properties(nil).AppendUser("k", "v")},
 			delay: 30, progress: p}},
 		{kind: recordSession, state: sessionState{}},
@@ -32,12 +34,15 @@ func someRecords() []*record {
 		{kind: recordReleased, epoch: 2, id: 7},
 		{kind: recordFlight, epoch: 2, flight: p.flying[1]},
 		{kind: recordEnd, epoch: 2},
-		{kind: recordGroup, group: groupState{"$share/g/t", streamState{from: 4}, []uint64{1, 2, 300}}},
+		{kind: recordGroup, group: groupState{"$share/g/t", []shareState{{streamState{feed: "devices", from: 4}, []uint64{1, 2, 300}}, {streamState{feed: "fleet", lags: true}, nil}}}},
 		{kind: recordGroupEnd, group: groupState{filter: "$share/g/t"}},
 	}
 }
 
-func encodeRecords(checkpoint uint64, all []*record) []byte {
+// checkpoint42 is a checkpoint in two feeds.
+var checkpoint42 = momentState{{"devices", 42}, {"fleet", 1 << 40}}
+
+func encodeRecords(checkpoint momentState, all []*record) []byte {
 	b := beginRecords(nil, checkpoint)
 	for _, r := range all {
 		b = r.append(b)
@@ -46,14 +51,14 @@ func encodeRecords(checkpoint uint64, all []*record) []byte {
 }
 
 var recordOptions = cmp.Options{cmp.AllowUnexported(record{}, sessionState{}, progress{}, streamState{}, subState{}, receivedState{}, flightState{}, scanState{},
-	groupState{}, incoming{}, sessionKey{}), cmpopts.EquateEmpty()}
+	groupState{}, shareState{}, markState{}, incoming{}, sessionKey{}), cmpopts.EquateEmpty()}
 
 func TestRecordsComeBack(t *testing.T) {
 	want := someRecords()
 	var got []*record
-	checkpoint, err := decodeRecords(encodeRecords(42, want), func(r *record) { got = append(got, r) })
-	if err != nil || checkpoint != 42 {
-		t.Fatalf("checkpoint %d, %v", checkpoint, err)
+	checkpoint, err := decodeRecords(encodeRecords(checkpoint42, want), func(r *record) { got = append(got, r) })
+	if err != nil || !slices.Equal(checkpoint, checkpoint42) {
+		t.Fatalf("checkpoint %v, %v", checkpoint, err)
 	}
 	if d := cmp.Diff(want, got, recordOptions...); d != "" {
 		t.Error(d)
@@ -62,25 +67,25 @@ func TestRecordsComeBack(t *testing.T) {
 
 // A later version's kind of record is passed over; damage is an error and never half a record.
 func TestRecordsOfAnotherTime(t *testing.T) {
-	b := beginRecords(nil, 1)
+	b := beginRecords(nil, checkpoint42)
 	b = appendRecord(b, 'Z', func(b []byte) []byte { return append(b, "whatever"...) })
 	b = (&record{kind: recordReleased, epoch: 2, id: 7}).append(b)
 	n := 0
 	if _, err := decodeRecords(b, func(*record) { n++ }); err != nil || n != 1 {
 		t.Errorf("%d records, %v", n, err)
 	}
-	whole := encodeRecords(42, someRecords()[:1])
+	whole := encodeRecords(checkpoint42, someRecords()[:1])
 	for n := range whole {
-		if _, err := decodeRecords(whole[:n], func(*record) { t.Errorf("a record from %d of %d bytes", n, len(whole)) }); err == nil && n > 2 {
+		if _, err := decodeRecords(whole[:n], func(*record) { t.Errorf("a record from %d of %d bytes", n, len(whole)) }); err == nil && n > len(beginRecords(nil, checkpoint42)) {
 			t.Errorf("%d of %d bytes: no error", n, len(whole))
 		}
 	}
 }
 
 func FuzzRecords(f *testing.F) {
-	f.Add(encodeRecords(42, someRecords()))
+	f.Add(encodeRecords(checkpoint42, someRecords()))
 	for _, r := range someRecords() {
-		f.Add(encodeRecords(0, []*record{r}))
+		f.Add(encodeRecords(nil, []*record{r}))
 	}
 	f.Add([]byte{})
 	f.Add([]byte{recordFormat, 0, 'S', 0xff, 0xff, 0xff, 0xff, 0x7f})
@@ -108,7 +113,7 @@ func FuzzRecords(f *testing.F) {
 
 func FuzzRetained(f *testing.F) {
 	rec := &event.Record{Minted: true, Event: event.Event{ID: "i", Source: "s", Type: "t", Data: []byte("x")}, MQTT: &event.Origin{Topic: "a", Retain: true, Version: 5}}
-	f.Add(appendRetained(nil, eventlog.Entry{Seq: 7, Record: rec}))
+	f.Add(appendRetained(nil, retainedEntry{"fleet", eventlog.Entry{Seq: 7, Record: rec}}))
 	f.Add([]byte{1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := decodeRetained(b)
@@ -119,7 +124,7 @@ func FuzzRetained(f *testing.F) {
 		if err != nil {
 			t.Fatalf("what was decoded does not come back: %v", err)
 		}
-		if back.Seq != e.Seq || !bytes.Equal(back.Record.Event.Data, e.Record.Event.Data) {
+		if back.feed != e.feed || back.Seq != e.Seq || !bytes.Equal(back.Record.Event.Data, e.Record.Event.Data) {
 			t.Errorf("%+v came back as %+v", e, back)
 		}
 	})

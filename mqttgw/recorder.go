@@ -49,7 +49,7 @@ type recorder struct {
 	// QoS 2 publications on their way, by generation; see checkpoint. Guarded by mu.
 	generation int
 	open       [2]int
-	began      [2]uint64 // the bus's end when the generation began
+	began      [2]moment // the ends of the feeds when the generation began
 
 	// The recorder goroutine's own.
 	last     uint64 // sequence of the last message
@@ -137,10 +137,10 @@ func (r *recorder) finish(generation int) {
 	r.open[generation-1]--
 }
 
-// checkpoint returns a position below which no QoS 2 event is without its record, given the bus's end now. A publication
-// that began in the present generation has an event above the position where the generation began; so when none of the
-// older one is left, that is the position. mu is held.
-func (r *recorder) checkpoint(end uint64) uint64 {
+// checkpoint returns a moment before which no QoS 2 event is without its record, given the ends of the feeds now. A
+// publication that began in the present generation has an event behind the moment when the generation began; so when none
+// of the older one is left, that is the moment. mu is held.
+func (r *recorder) checkpoint(end moment) moment {
 	now, old := r.generation, 1-r.generation
 	if r.open[old] > 0 {
 		return r.began[old]
@@ -217,34 +217,38 @@ func (r *recorder) await(ctx context.Context, done <-chan struct{}) error {
 
 // write commits what has gathered; if flush, with the progress of what has changed and a checkpoint at the end.
 func (r *recorder) write(ctx context.Context, flush bool) error {
-	var checkpoint uint64
+	var checkpoint moment
 	if flush {
 		// Sampled before the changed sessions are encoded: whatever began to lag up to here is among them, or was.
-		routed := r.g.routed.Load()
-		end := r.g.opts.Tail.Committed() // before the generations are looked at
+		checkpoint = r.g.routedAll()
+		end := r.g.ends() // before the generations are looked at
 		r.encodeChanged()
 		r.mu.Lock()
-		checkpoint = min(routed, r.checkpoint(end))
+		recorded := r.checkpoint(end)
 		r.mu.Unlock()
+		for i := range checkpoint {
+			k := &checkpoint[i]
+			k.seq = max(min(k.seq, recorded.at(k.feed)), k.feed.marked.Load())
+		}
 	}
 	r.mu.Lock()
 	r.seal()
 	todo := r.full
 	r.full = nil
 	r.mu.Unlock()
-	if flush && len(todo) == 0 && checkpoint > r.g.marked.Load() {
+	if flush && len(todo) == 0 && checkpoint.advances() {
 		todo = []batch{{}}
 	}
 	for i, b := range todo {
-		at := uint64(0)
-		if i == len(todo)-1 {
+		at := r.g.markedAll()
+		if i == len(todo)-1 && flush {
 			at = checkpoint
 		}
-		if err := r.commit(ctx, append(beginRecords(make([]byte, 0, 16+len(b.records)), at), b.records...)); err != nil {
+		if err := r.commit(ctx, append(beginRecords(make([]byte, 0, 64+len(b.records)), at.state()), b.records...)); err != nil {
 			return err
 		}
-		if at > 0 {
-			r.g.marked.Store(at)
+		for _, k := range at {
+			k.feed.marked.Store(k.seq)
 		}
 		for _, then := range b.waiting {
 			then()
@@ -263,6 +267,7 @@ func (r *recorder) encodeChanged() {
 	for _, gr := range groups {
 		gr.mu.Lock()
 		gr.dirty = false
+		gr.tidy()
 		if !gr.ended {
 			r.add(gr.record(), nil)
 		}
@@ -271,6 +276,7 @@ func (r *recorder) encodeChanged() {
 	for _, s := range sessions {
 		s.mu.Lock()
 		s.dirty = false
+		s.at.tidy()
 		if !s.ended {
 			r.add(&record{kind: recordProgress, epoch: s.epoch, fence: s.fence, state: sessionState{progress: s.progress()}}, nil)
 		}
@@ -356,8 +362,8 @@ func (r *recorder) compact(ctx context.Context) error {
 	if err := r.write(ctx, true); err != nil {
 		return err
 	}
-	if r.g.marked.Load() > 0 { // what is trimmed may hold the last checkpoint
-		if err := r.commit(ctx, beginRecords(nil, r.g.marked.Load())); err != nil {
+	if r.last < first { // what is trimmed may hold the last checkpoint
+		if err := r.commit(ctx, beginRecords(nil, r.g.markedAll().state())); err != nil {
 			return err
 		}
 	}

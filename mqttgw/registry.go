@@ -15,9 +15,7 @@ import (
 func (g *Gateway) newSession(k sessionKey) *session {
 	var b [8]byte
 	rand.Read(b[:]) //nolint:errcheck // crypto/rand.Read never fails
-	s := &session{g: g, key: k, epoch: binary.BigEndian.Uint64(b[:])}
-	s.pos.liveFrom = 1
-	return s
+	return &session{g: g, key: k, epoch: binary.BigEndian.Uint64(b[:])}
 }
 
 // sessionOf returns the kept session of a client; nil when there is none.
@@ -51,27 +49,28 @@ func (g *Gateway) resumable(s *session) bool {
 	now := g.now()
 	s.mu.Lock()
 	over := s.ended || s.lapsed(now)
-	lags, at := s.pos.lagging(), uint64(0)
-	if lags {
-		at = s.pos.next()
+	var gone moment
+	for i := range s.at {
+		if p := &s.at[i]; p.lagging() && p.next() < p.feed.tail.First() {
+			gone = append(gone, mark{p.feed, p.next()})
+		}
 	}
 	s.mu.Unlock()
 	if over {
 		return false
 	}
-	if first := g.opts.Tail.First(); lags && at < first {
-		g.lost(s.key, s.key.clientID, at, first-at)
-		return false
+	for _, k := range gone {
+		k.feed.lost(s.key, s.key.clientID, k.seq, k.feed.tail.First()-k.seq)
 	}
-	return true
+	return len(gone) == 0
 }
 
 // EventGap is the type of the event that says that a client has missed messages because they had left the log.
 const EventGap = "io.rialto.device.gap"
 
 // announce publishes that a subscriber has missed messages.
-func (g *Gateway) announce(ctx context.Context, k sessionKey, who string, from, n uint64) {
-	data, err := json.Marshal(map[string]any{"clientId": k.clientID, "principal": k.principal, "subscriber": who, "from": from, "to": from + n - 1})
+func (g *Gateway) announce(ctx context.Context, k sessionKey, who, bus string, from, n uint64) {
+	data, err := json.Marshal(map[string]any{"clientId": k.clientID, "principal": k.principal, "subscriber": who, "bus": bus, "from": from, "to": from + n - 1})
 	if err != nil {
 		g.log.Error("gap not announced", "err", err)
 		return

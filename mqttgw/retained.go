@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -24,21 +26,26 @@ type RetainedOptions struct {
 	Logger *slog.Logger // nil = slog.Default
 }
 
-// Retained is the last retained message of each topic, whole, with its position in the bus. The tail writes it in the
-// order of the log, with the position up to which the bus is in it; so after a crash the tail knows where to go on, and
+// Retained is the last retained message of each topic, whole, with its position in its feed. The tails write it in the
+// order of the log, with the position up to which a feed is in it; so after a crash each tail knows where to go on, and
 // writes what is there already again to the same effect. It is data, not a cache: the bus forgets what is kept here.
 //
-// One goroutine may write and one may call sync; everything else is safe for concurrent use.
+// One goroutine may call sync; everything else is safe for concurrent use.
 type Retained struct {
-	db       *pebble.DB
-	position atomic.Uint64 // up to which the bus is in it
-	count    atomic.Int64
-	synced   uint64 // position that is durable; sync's own
+	db      *pebble.DB
+	count   atomic.Int64
+	changes atomic.Uint64 // how often something was written
+	synced  uint64        // changes that are durable; sync's own
+
+	mu        sync.Mutex        // one writes at a time
+	positions map[string]uint64 // guarded by mu; up to where a feed is in it
 }
 
 var (
-	keyPosition = []byte("p") // position and count
-	topicPrefix = []byte("t") // topic -> sequence, header, data
+	keyCount    = []byte("n")
+	keyPosition = []byte("p") // and a feed's name -> position
+	endPosition = []byte("q") // behind all positions
+	topicPrefix = []byte("t") // topic -> feed, sequence, header, data
 	topicEnd    = []byte("u") // behind all topics
 	errRetained = errors.New("retained message is damaged")
 )
@@ -58,25 +65,43 @@ func OpenRetained(o RetainedOptions) (*Retained, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open retained messages: %w", err)
 	}
-	r := &Retained{db: db}
-	b, closer, err := db.Get(keyPosition)
-	switch {
-	case errors.Is(err, pebble.ErrNotFound):
-		return r, nil
-	case err == nil && len(b) == 16:
-		r.position.Store(binary.BigEndian.Uint64(b))
-		r.count.Store(int64(binary.BigEndian.Uint64(b[8:]))) //nolint:gosec // was an int64
-	case err == nil:
-		err = errRetained
-	}
-	if closer != nil {
-		err = errors.Join(err, closer.Close())
-	}
-	if err != nil {
+	r := &Retained{db: db, positions: map[string]uint64{}}
+	if err := r.load(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open retained messages: %w", err), db.Close())
 	}
-	r.synced = r.position.Load()
 	return r, nil
+}
+
+// load reads how many there are, and how far the feeds are in it.
+func (r *Retained) load() (err error) {
+	it, err := r.db.NewIter(&pebble.IterOptions{LowerBound: keyCount, UpperBound: endPosition})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for ok := it.First(); ok; ok = it.Next() {
+		v := it.Value()
+		switch {
+		case len(v) != 8:
+			return errRetained
+		case it.Key()[0] == keyCount[0]:
+			r.count.Store(int64(binary.BigEndian.Uint64(v))) //nolint:gosec // was an int64
+		case it.Key()[0] == keyPosition[0]:
+			r.positions[string(it.Key()[1:])] = binary.BigEndian.Uint64(v)
+		}
+	}
+	return it.Error()
+}
+
+func positionKey(feed string) []byte { return append(keyPosition[:1:1], feed...) }
+
+func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+// positionOf is up to where a feed is in it; 0 if nothing of it is.
+func (r *Retained) positionOf(feed string) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.positions[feed]
 }
 
 // Close writes out what is in memory. No call may be under way.
@@ -97,74 +122,94 @@ func topicKey(topic string) []byte {
 	return append(append(make([]byte, 0, 1+len(topic)), topicPrefix...), topic...)
 }
 
-// apply takes the retained messages among entries in, and the position next-1.
-func (r *Retained) apply(entries []eventlog.Entry, next uint64) (err error) {
-	var batch *pebble.Batch
-	count := r.count.Load()
-	done := r.position.Load()
-	for _, e := range entries {
+// apply takes the retained messages among entries of a feed in, and the position next-1.
+func (r *Retained) apply(feed string, entries []eventlog.Entry, next uint64) error {
+	retains := func(e eventlog.Entry) bool {
 		o := e.Record.MQTT
-		if o == nil || !o.Retain || len(o.Topic) == 0 || e.Seq <= done {
-			continue
-		}
-		if batch == nil {
-			batch = r.db.NewIndexedBatch()
-			defer func() { err = errors.Join(err, batch.Close()) }()
-		}
-		key := topicKey(o.Topic)
-		known := false
-		switch _, closer, err := batch.Get(key); {
-		case err == nil:
-			known = true
-			if err := closer.Close(); err != nil {
+		return o != nil && o.Retain && len(o.Topic) > 0
+	}
+	if !slices.ContainsFunc(entries, retains) {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	batch := r.db.NewIndexedBatch()
+	count := r.count.Load()
+	err := func() error {
+		for _, e := range entries {
+			if !retains(e) || e.Seq <= r.positions[feed] {
+				continue
+			}
+			more, err := put(batch, feed, e)
+			if err != nil {
 				return err
 			}
-		case !errors.Is(err, pebble.ErrNotFound):
-			return fmt.Errorf("read retained message: %w", err)
+			count += more
 		}
-		if emptied(e.Record) {
-			if known {
-				count--
-				err = batch.Delete(key, nil)
-			}
-		} else {
-			if !known {
-				count++
-			}
-			err = batch.Set(key, appendRetained(nil, e), nil)
-		}
-		if err != nil {
-			return fmt.Errorf("write retained message: %w", err)
-		}
+		return errors.Join(batch.Set(positionKey(feed), number(next-1), nil), batch.Set(keyCount, number(uint64(count)), nil)) //nolint:gosec // not negative
+	}()
+	if err == nil {
+		// Not synced: what a crash takes from here is in the log, which is read again from the position that is left.
+		err = batch.Commit(pebble.NoSync)
 	}
-	if batch != nil {
-		if err := batch.Set(keyPosition, positionValue(next-1, count), nil); err != nil {
-			return fmt.Errorf("write retained message: %w", err)
-		}
-		// Not synced: what a crash takes from here is in the bus, which is read again from the position that is left.
-		if err := batch.Commit(pebble.NoSync); err != nil {
-			return fmt.Errorf("write retained messages: %w", err)
-		}
-		r.count.Store(count)
-		r.position.Store(next - 1)
+	if err = errors.Join(err, batch.Close()); err != nil {
+		return fmt.Errorf("write retained messages: %w", err)
 	}
+	r.count.Store(count)
+	r.positions[feed] = next - 1
+	r.changes.Add(1)
 	return nil
 }
 
-func positionValue(position uint64, count int64) []byte {
-	b := binary.BigEndian.AppendUint64(nil, position)
-	return binary.BigEndian.AppendUint64(b, uint64(count)) //nolint:gosec // not negative
+// put takes one message in and returns by how many there are more. If a mapping has moved the topic from one feed to
+// another, the message that was received last counts, whatever tail comes first.
+func put(batch *pebble.Batch, feed string, e eventlog.Entry) (more int64, err error) {
+	key := topicKey(e.Record.MQTT.Topic)
+	b, closer, err := batch.Get(key)
+	known := err == nil
+	if err != nil && !errors.Is(err, pebble.ErrNotFound) {
+		return 0, err
+	}
+	if known {
+		later, err := isLater(b, feed, e)
+		if err = errors.Join(err, closer.Close()); err != nil || later {
+			return 0, err
+		}
+	}
+	switch {
+	case !emptied(e.Record):
+		if !known {
+			more = 1
+		}
+		return more, batch.Set(key, appendRetained(nil, retainedEntry{feed, e}), nil)
+	case known:
+		return -1, batch.Delete(key, nil)
+	}
+	return 0, nil
 }
 
-// advance says that nothing up to a position is retained that is not here.
-func (r *Retained) advance(position uint64) error {
-	if position <= r.position.Load() {
+// isLater reports whether what is kept is of another feed and was received later than a message.
+func isLater(kept []byte, feed string, e eventlog.Entry) (bool, error) {
+	c := recordCursor{b: kept}
+	if string(c.bytes()) == feed {
+		return false, nil
+	}
+	old, err := decodeRetained(kept)
+	return err == nil && old.Record.Received.After(e.Record.Received), err
+}
+
+// advance says that nothing of a feed up to a position is retained that is not here.
+func (r *Retained) advance(feed string, position uint64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if position <= r.positions[feed] {
 		return nil
 	}
-	if err := r.db.Set(keyPosition, positionValue(position, r.count.Load()), pebble.NoSync); err != nil {
+	if err := r.db.Set(positionKey(feed), number(position), pebble.NoSync); err != nil {
 		return fmt.Errorf("write position of retained messages: %w", err)
 	}
-	r.position.Store(position)
+	r.positions[feed] = position
+	r.changes.Add(1)
 	return nil
 }
 
@@ -173,7 +218,7 @@ func emptied(rec *event.Record) bool { return rec.Minted && len(rec.Event.Data) 
 
 // sync makes durable what was taken in.
 func (r *Retained) sync() error {
-	at := r.position.Load()
+	at := r.changes.Load()
 	if at == r.synced {
 		return nil
 	}
@@ -184,29 +229,37 @@ func (r *Retained) sync() error {
 	return nil
 }
 
-func appendRetained(dst []byte, e eventlog.Entry) []byte {
+// retainedEntry is a message and the feed that it came from.
+type retainedEntry struct {
+	feed string
+	eventlog.Entry
+}
+
+func appendRetained(dst []byte, e retainedEntry) []byte {
 	header := event.AppendNATS(nil, e.Record)
+	dst = appendString(dst, e.feed)
 	dst = binary.AppendUvarint(binary.AppendUvarint(dst, e.Seq), uint64(len(header)))
 	return append(append(dst, header...), e.Record.Event.Data...)
 }
 
 // decodeRetained reads what appendRetained wrote; nothing of b is kept.
-func decodeRetained(b []byte) (eventlog.Entry, error) {
+func decodeRetained(b []byte) (e retainedEntry, err error) {
 	c := recordCursor{b: b}
+	feed := c.text()
 	seq := c.number(maxCheckpoint)
 	header := c.bytes()
 	if c.bad || seq == 0 {
-		return eventlog.Entry{}, errRetained
+		return e, errRetained
 	}
 	rec, err := event.FromNATS(header, c.b)
 	if err != nil {
-		return eventlog.Entry{}, fmt.Errorf("%w: %w", errRetained, err)
+		return e, fmt.Errorf("%w: %w", errRetained, err)
 	}
-	return eventlog.Entry{Seq: seq, Record: rec}, nil
+	return retainedEntry{feed, eventlog.Entry{Seq: seq, Record: rec}}, nil
 }
 
 // get returns the retained message of a topic.
-func (r *Retained) get(topic string) (e eventlog.Entry, ok bool, err error) {
+func (r *Retained) get(topic string) (e retainedEntry, ok bool, err error) {
 	b, closer, err := r.db.Get(topicKey(topic))
 	if errors.Is(err, pebble.ErrNotFound) {
 		return e, false, nil
@@ -223,7 +276,7 @@ const retainedBudget = 4096
 
 // match appends at most most retained messages whose topics are above after and match a filter, in the order of their
 // topics. next is where to go on; done reports that there are no more.
-func (r *Retained) match(filter, after string, most int, dst []eventlog.Entry) (_ []eventlog.Entry, next string, done bool, err error) {
+func (r *Retained) match(filter, after string, most int, dst []retainedEntry) (_ []retainedEntry, next string, done bool, err error) {
 	prefix, exact := literal(filter)
 	if exact {
 		if after >= filter && after != "" {

@@ -5,7 +5,6 @@ package mqttgw
 import (
 	"slices"
 
-	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
 
@@ -15,7 +14,7 @@ import (
 type retainedScan struct {
 	sub   *subscription
 	after string
-	upTo  uint64
+	upTo  moment
 }
 
 // dropScan ends the retained scan of a subscription. mu is held.
@@ -41,7 +40,7 @@ func (c *conn) scanRetained() error {
 	// here on is noted, so that nothing older comes after it.
 	s.fresh = map[string]bool{}
 	s.mu.Unlock()
-	var entries []eventlog.Entry
+	var entries []retainedEntry
 	next, done := "", true
 	if v := c.g.opts.Retained; v != nil {
 		var err error
@@ -60,7 +59,7 @@ func (c *conn) scanRetained() error {
 	}
 	for _, e := range entries {
 		topic := e.Record.MQTT.Topic
-		if !s.fresh[topic] && !c.sendRetained(&sc, c.g.messageOf(e), e) {
+		if !s.fresh[topic] && !c.sendRetained(&sc, e) {
 			s.scans[0].after = sc.after
 			return nil
 		}
@@ -74,11 +73,16 @@ func (c *conn) scanRetained() error {
 	return nil
 }
 
-// sendRetained sends a retained message; false says that there is no room. m is nil if it has expired. The session's mu
-// is held.
-func (c *conn) sendRetained(sc *retainedScan, m *message, e eventlog.Entry) bool {
+// sendRetained sends a retained message; false says that there is no room. The session's mu is held.
+func (c *conn) sendRetained(sc *retainedScan, e retainedEntry) bool {
+	f := c.g.feedOf(e.feed) // nil = it came from a bus that is not served any more
+	m, expired := newMessage(f, e.Entry, c.g.now)
+	if expired {
+		c.g.metrics.drop(droppedExpired)
+		return true
+	}
 	own := m != nil && sc.sub.noLocal && m.origin.Client == c.key.clientID && m.origin.Principal == c.key.principal
-	if m == nil || e.Seq > sc.upTo || own || !c.rights.Load().mayReceive(m.origin.Topic) {
+	if m == nil || f != nil && e.Seq > sc.upTo.before(f) || own || !c.rights.Load().mayReceive(m.origin.Topic) {
 		return true
 	}
 	s := c.session
@@ -97,12 +101,12 @@ func (c *conn) sendRetained(sc *retainedScan, m *message, e eventlog.Entry) bool
 	case c.tooLarge(m, &h, qos):
 		return true
 	}
-	f := flight{seq: m.seq, stage: stageQoS1, stored: true}
+	fl := flight{feed: f, seq: m.seq, stage: stageQoS1, stored: true}
 	if qos == 2 {
-		f.stage = stageQoS2
+		fl.stage = stageQoS2
 	}
 	head := packet.Head{Retain: true, IDs: h.ids}
-	head.ID = s.takeOff(f)
+	head.ID = s.takeOff(fl)
 	if s.topics == nil {
 		s.topics = map[uint16]string{}
 	}

@@ -19,11 +19,12 @@ const (
 	scanRetries = time.Second           // after the log could not be read
 )
 
-// scan reads the bus once for all sessions that are far behind: 10,000 devices that return must not cost 10,000
+// scan reads a feed once for all sessions that are far behind in it: 10,000 devices that return must not cost 10,000
 // readings. A pass begins at the lowest position of a rider and goes on to the tail; each event is matched once and
 // offered to the riders that are aboard. A rider without room gets off, and on again when it has room: if the pass is
 // still in the batch where it got off, the batch is offered again from there; else it waits for the next pass.
 type scan struct {
+	f    *feed
 	g    *Gateway
 	wake chan struct{}
 
@@ -40,20 +41,21 @@ type scan struct {
 	hits []*session
 }
 
-func newScan(g *Gateway) *scan {
-	return &scan{g: g, wake: make(chan struct{}, 1), settled: make(chan struct{}, 1), riders: map[*session]struct{}{}, t: tailer{g: g}}
+func newScan(f *feed) *scan {
+	return &scan{f: f, g: f.g, wake: make(chan struct{}, 1), settled: make(chan struct{}, 1), riders: map[*session]struct{}{}, t: tailer{f: f, g: f.g}}
 }
 
 // ride puts a session on the scan, if its client is there.
 func (sc *scan) ride(s *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.conn == nil || s.riding || s.pos.behind == 0 {
+	p := s.at.find(sc.f)
+	if s.conn == nil || p == nil || p.riding || p.behind == 0 {
 		return
 	}
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	s.riding = true
+	p.riding = true
 	sc.riders[s] = struct{}{}
 	sc.joined = append(sc.joined, s)
 	sc.back()
@@ -63,24 +65,24 @@ func (sc *scan) ride(s *session) {
 	}
 }
 
-// off takes a session off the scan, if it rides. The session's mu is held.
-func (sc *scan) off(s *session) {
-	if !s.riding {
+// off takes a session off the scan, if it rides. p is its position in the feed. The session's mu is held.
+func (sc *scan) off(s *session, p *position) {
+	if !p.riding {
 		return
 	}
-	s.riding = false
-	sc.setAboard(s, false)
+	p.riding = false
+	sc.setAboard(p, false)
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	delete(sc.riders, s)
 }
 
 // setAboard says whether the present pass serves a session. The session's mu is held.
-func (sc *scan) setAboard(s *session, aboard bool) {
-	if s.aboard == aboard {
+func (sc *scan) setAboard(p *position, aboard bool) {
+	if p.aboard == aboard {
 		return
 	}
-	s.aboard = aboard
+	p.aboard = aboard
 	if aboard {
 		sc.aboard.Add(1)
 	} else {
@@ -116,7 +118,7 @@ func (sc *scan) run(ctx context.Context) {
 				break
 			}
 			if err := sc.pass(ctx, from); err != nil && ctx.Err() == nil {
-				sc.g.log.Error("returning sessions wait: the log cannot be read", "err", err)
+				sc.g.log.Error("returning sessions wait: the log cannot be read", "bus", sc.f.name, "err", err)
 				timer := time.NewTimer(scanRetries)
 				select {
 				case <-ctx.Done():
@@ -135,10 +137,10 @@ func (sc *scan) start() (from uint64) {
 	sc.mu.Unlock()
 	for _, s := range sc.all() {
 		s.mu.Lock()
-		if s.riding {
-			sc.setAboard(s, true)
-			if from == 0 || s.pos.behind < from {
-				from = s.pos.behind
+		if p := s.at.find(sc.f); p != nil && p.riding {
+			sc.setAboard(p, true)
+			if from == 0 || p.behind < from {
+				from = p.behind
 			}
 		}
 		s.mu.Unlock()
@@ -156,8 +158,8 @@ func (sc *scan) board(from uint64) (any bool) {
 	sc.mu.Unlock()
 	for _, s := range joined {
 		s.mu.Lock()
-		if s.riding && !s.aboard && s.pos.behind >= from {
-			sc.setAboard(s, true)
+		if p := s.at.find(sc.f); p != nil && p.riding && !p.aboard && p.behind >= from {
+			sc.setAboard(p, true)
 			any = true
 		}
 		s.mu.Unlock()
@@ -183,7 +185,7 @@ func (sc *scan) pass(ctx context.Context, from uint64) error {
 		if sc.aboard.Load() == 0 {
 			return nil // whoever gets on again is served by a pass that begins there
 		}
-		r, err := sc.g.readLog(from, batchRead, entries[:0])
+		r, err := sc.f.read(from, batchRead, entries[:0])
 		if err != nil {
 			return err
 		}
@@ -202,7 +204,7 @@ func (sc *scan) pass(ctx context.Context, from uint64) error {
 			}
 		}
 		clear(entries)
-		if r.next <= from || sc.g.tailPos.Load() < r.next {
+		if r.next <= from || sc.f.tailPos.Load() < r.next {
 			sc.end(max(from, r.next))
 			return nil
 		}
@@ -215,14 +217,14 @@ func (sc *scan) pass(ctx context.Context, from uint64) error {
 func (sc *scan) skip(from, n uint64) {
 	for _, s := range sc.all() {
 		s.mu.Lock()
-		lost := s.aboard && s.pos.behind < from+n
-		at := s.pos.behind
+		p := s.at.find(sc.f)
+		lost, at := p != nil && p.aboard && p.behind < from+n, uint64(0)
 		if lost {
-			s.pos.behind = from + n
+			at, p.behind = p.behind, from+n
 		}
 		s.mu.Unlock()
 		if lost {
-			sc.g.lost(s.key, s.key.clientID, at, from+n-at)
+			sc.f.lost(s.key, s.key.clientID, at, from+n-at)
 		}
 	}
 }
@@ -233,10 +235,10 @@ func (sc *scan) offer(e eventlog.Entry) {
 	defer func() {
 		if r := recover(); r != nil {
 			sc.g.metrics.panics.Inc()
-			sc.g.log.Error("event not redelivered because of a programming error", "seq", e.Seq, "err", r, "stack", string(debug.Stack()))
+			sc.g.log.Error("event not redelivered because of a programming error", "bus", sc.f.name, "seq", e.Seq, "err", r, "stack", string(debug.Stack()))
 		}
 	}()
-	m := sc.g.messageOf(e)
+	m := sc.f.messageOf(e)
 	if m == nil || m.origin.QoS == 0 {
 		return
 	}
@@ -261,22 +263,22 @@ func (sc *scan) offer(e eventlog.Entry) {
 func (sc *scan) give(s *session, m *message) (start *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.conn
-	if !s.aboard || c == nil || m.seq < s.pos.behind {
+	c, p := s.conn, s.at.find(sc.f)
+	if p == nil || !p.aboard || c == nil || m.seq < p.behind {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.hasRoom() || s.resends > 0 || c.ended || c.out.broken {
-		s.pos.behind = m.seq
-		sc.off(s)
+		p.behind = m.seq
+		sc.off(s, p)
 		sc.mu.Lock()
 		sc.gotOff++
 		sc.mu.Unlock()
 		return nil
 	}
 	c.redeliver(m)
-	s.pos.behind = m.seq + 1
+	p.behind = m.seq + 1
 	if c.out.writing {
 		return nil
 	}
@@ -288,12 +290,13 @@ func (sc *scan) give(s *session, m *message) (start *conn) {
 func (sc *scan) end(next uint64) {
 	for _, s := range sc.all() {
 		s.mu.Lock()
-		if s.aboard {
-			if s.pos.behind <= next {
-				s.arrive(s.pos.behind, next)
+		if p := s.at.find(sc.f); p != nil && p.aboard {
+			if p.behind <= next {
+				s.changed()
+				p.arrive(p.behind, next)
 			}
-			if !s.pos.lagging() {
-				sc.off(s)
+			if !p.lagging() {
+				sc.off(s, p)
 			}
 		}
 		s.mu.Unlock()

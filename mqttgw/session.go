@@ -47,10 +47,8 @@ type session struct {
 	maxFlying int
 	lastID    uint16
 	topics    map[uint16]string // of retained messages in flight
-	pos       position
-	riding    bool   // the shared scan reads for it
-	aboard    bool   // the present pass of the scan is not past it
-	doubtful  uint64 // messages up to this sequence may have been sent before a crash
+	at        positions
+	doubtful  bool // messages that were in their feed at the start of the process may have been sent before a crash
 
 	received map[uint16]*receipt // QoS 2 ids between PUBLISH and PUBREL
 	uses     uint64              // QoS 2 messages so far
@@ -59,18 +57,13 @@ type session struct {
 
 	alarm int // place in the clock's heap, from 1; 0 = none; guarded by the clock's mu
 
-	// The tail's, used while it matches one event.
-	mark uint64 // the event that hit belongs to
-	hit  int    // index in the tail's hits
+	hit place // the tails'
 }
 
 // find returns the index of a filter's subscription, or -1. mu is held.
 func (s *session) find(filter string) int {
 	return slices.IndexFunc(s.subs, func(sub *subscription) bool { return sub.filter == filter })
 }
-
-// lagging reports whether a QoS 1 or 2 message that comes now has to wait for others. mu is held.
-func (s *session) lagging() bool { return s.resends > 0 || s.pos.lagging() }
 
 // durable reports whether the session outlives its connection and a crash, so that what is promised exactly once has to
 // be written down first. mu is held.
@@ -110,12 +103,12 @@ func (s *session) whole() *record {
 
 // progress is what changes in a session while it is used. mu is held.
 func (s *session) progress() progress {
-	p := progress{online: s.online, armed: s.will != nil, deadline: s.deadline, due: s.due, streams: []streamState{s.pos.state()}}
+	p := progress{online: s.online, armed: s.will != nil, deadline: s.deadline, due: s.due, streams: s.at.states()}
 	for i := range s.flying {
 		p.flying = append(p.flying, s.flightState(&s.flying[i]))
 	}
 	for _, sc := range s.scans {
-		p.scans = append(p.scans, scanState{filter: sc.sub.filter, after: sc.after, upTo: sc.upTo})
+		p.scans = append(p.scans, scanState{filter: sc.sub.filter, after: sc.after, upTo: sc.upTo.state()})
 	}
 	return p
 }
@@ -161,7 +154,9 @@ func (c *conn) leave(clean bool) {
 		return
 	}
 	s.mu.Lock()
-	c.g.scan.off(s)
+	for i := range s.at {
+		s.at[i].feed.scan.off(s, &s.at[i])
+	}
 	if clean {
 		s.will = nil
 	}
@@ -171,13 +166,13 @@ func (c *conn) leave(clean bool) {
 		s.will = nil
 	}
 	w := s.park(c.g.now())
-	s.pos.fold()
+	s.at.fold()
 	back := s.giveBack()
 	s.changed()
 	over := s.expiry == 0
 	s.mu.Unlock()
 	for _, f := range back {
-		f.group.putBack(f.seq)
+		f.group.putBack(f)
 	}
 	if w != nil {
 		c.g.publishWill(s, w, nil)
@@ -216,7 +211,7 @@ func (s *session) finish() (r remains) {
 	r = remains{s.subs, s.will, s.fence}
 	s.ended = true
 	s.subs, s.scans, s.will, s.flying, s.received, s.topics = nil, nil, nil, nil, nil, nil
-	s.pos = position{}
+	s.at = nil
 	return r
 }
 

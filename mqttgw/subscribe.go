@@ -17,7 +17,7 @@ const (
 
 // state is the subscription as it is written down.
 func (s *subscription) state() subState {
-	st := subState{filter: s.filter, opts: s.qos, since: s.since, id: s.id.Int(packet.SubscriptionID, 0)}
+	st := subState{filter: s.filter, opts: s.qos, since: s.since.state(), id: s.id.Int(packet.SubscriptionID, 0)}
 	if s.noLocal {
 		st.opts |= optNoLocal
 	}
@@ -29,7 +29,7 @@ func (s *subscription) state() subState {
 
 // newSubscription is the inverse of state.
 func newSubscription(s *session, st subState) *subscription {
-	sub := &subscription{session: s, filter: st.filter, qos: min(st.opts&3, 2), noLocal: st.opts&optNoLocal != 0, retain: st.opts&optRetain != 0, since: st.since}
+	sub := &subscription{session: s, filter: st.filter, qos: min(st.opts&3, 2), noLocal: st.opts&optNoLocal != 0, retain: st.opts&optRetain != 0, since: s.g.momentOf(st.since)}
 	if st.id > 0 {
 		sub.id = sub.id.AppendInt(packet.SubscriptionID, st.id)
 	}
@@ -79,10 +79,10 @@ func (c *conn) takeSubscribe(first byte, body []byte) error {
 			add, handling = append(add, s), append(handling, f.RetainHandling)
 		}
 	}
-	since := c.g.opts.Tail.Committed() // what is stored already was published before
-	// The tail has to be there too: what it has delivered is in the retained view, and what it delivers from here on comes
-	// through the subscription.
-	if err := c.g.awaitTail(c.g.life, since); err != nil {
+	since := c.g.ends() // what is stored already was published before
+	// The tails have to be there too: what they have delivered is in the retained view, and what they deliver from here on
+	// comes through the subscription.
+	if err := c.g.awaitTails(c.g.life, since); err != nil {
 		return errClosing
 	}
 	c.subscribe(add, handling, since, ack)
@@ -129,7 +129,7 @@ func sharedLevels(filter string) int {
 
 // subscribe makes subscriptions, in place of those that have their filters. The SUBACK is queued before anything is
 // delivered through them, unless the session is written down first: then messages may come before it (section 3.8.4).
-func (c *conn) subscribe(add []*subscription, handling []byte, since uint64, ack *packet.Suback) {
+func (c *conn) subscribe(add []*subscription, handling []byte, since moment, ack *packet.Suback) {
 	s := c.session
 	added := 0
 	newGroup := func(filter string) *group { return newGroup(c.g, filter, since) }

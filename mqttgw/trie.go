@@ -21,7 +21,7 @@ type subscription struct {
 	noLocal bool
 	retain  bool              // retain as published
 	id      packet.Properties // the encoded subscription identifier; nil = none
-	since   uint64            // events up to this sequence are before the subscription
+	since   moment            // events up to there are before the subscription
 
 	node  *node // where it hangs
 	index int   // in node.subs

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package store is the contract of the definitions store: flat documents by kind, scope and name, each with a
-// revision, and a feed of changes.
+// revision, a feed of changes, and a record of who changed what.
 //
 // Revisions are numbers of the whole store that only grow: a later write of any document has a larger one. Every write
-// is atomic and durable when it returns. Implementations are safe for concurrent use; internal/store/storetest is the
-// suite that each must pass.
+// is atomic and durable when it returns, and its audit entry with it. Implementations are safe for concurrent use;
+// internal/store/storetest is the suite that each must pass.
 package store
 
 import (
@@ -44,6 +44,17 @@ type Condition struct {
 	Absent   bool   // only if there is none (If-None-Match: *)
 }
 
+// Write is one change of a change set: what Put or Delete does.
+type Write struct {
+	Key    Key
+	Raw    json.RawMessage // the document
+	Delete bool            // instead
+	If     Condition
+}
+
+// MaxWrites is how many writes a change set may have.
+const MaxWrites = 500
+
 // Change is one entry of the feed. Deleted documents carry their key and revision only.
 type Change struct {
 	Document
@@ -78,11 +89,18 @@ type Store interface {
 	Put(ctx context.Context, k Key, raw json.RawMessage, c Condition) (Document, error)
 	// Delete removes a document; NotFound if there is none.
 	Delete(ctx context.Context, k Key, c Condition) error
+	// Apply makes all writes of a change set or none, whatever happens meanwhile, a crash included, and returns the
+	// documents in the order of the writes; what was deleted as its key and the revision of the deletion. The error is that
+	// of the first write that cannot be made. A set has at most MaxWrites writes, and each key once. Whoever lists or
+	// watches may see parts of it for a moment.
+	Apply(ctx context.Context, set []Write) ([]Document, error)
 	List(ctx context.Context, q Query) (Page, error)
 	// Watch calls fn for every document there is, in order of revision, then once with the zero Change ("caught up"), and then for every
 	// change as it happens, never skipping the last state of a document. It blocks until ctx is done or fn returns an
 	// error, which it returns. It reconnects by itself; after a reconnect it may repeat documents.
 	Watch(ctx context.Context, fn func(Change) error) error
+	// Audit lists changes, the newest first. How far back they go is the implementation's to say.
+	Audit(ctx context.Context, q AuditQuery) (AuditPage, error)
 	// Close releases what the store holds. Calls under way end with an error.
 	Close() error
 }

@@ -67,38 +67,57 @@ func (v *View) Get(k Key) (Document, bool) {
 	return e.Document, true
 }
 
-// Apply takes in a change. One that is not newer than what the view has of the whole store is ignored, so a feed that
-// repeats itself after a reconnect does no harm.
-func (v *View) Apply(c Change) {
-	e := &entry{Change: c}
-	if c.Deleted {
-		e.Document = Document{Key: c.Key, Revision: c.Revision}
-	} else {
-		e.labels = labelsOf(c.Raw)
+// Apply takes in changes, all at once. One that is not newer than what the view has of the whole store is ignored, so a
+// feed that repeats itself after a reconnect does no harm.
+func (v *View) Apply(changes ...Change) {
+	entries := make([]*entry, len(changes))
+	for i, c := range changes {
+		entries[i] = entryOf(c)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if c.Revision <= v.revision {
+	for _, e := range entries {
+		v.take(e)
+	}
+	v.signal()
+}
+
+func entryOf(c Change) *entry {
+	if c.Deleted {
+		return &entry{Change: Change{Document: Document{Key: c.Key, Revision: c.Revision}, Deleted: true}}
+	}
+	return &entry{Change: c, labels: labelsOf(c.Raw)}
+}
+
+// take makes e the state of its document. The caller holds mu.
+func (v *View) take(e *entry) {
+	if e.Revision <= v.revision {
 		return
 	}
-	old := v.docs[c.Key]
+	old := v.docs[e.Key]
 	if old != nil {
 		old.superseded = true
 	}
 	switch {
-	case !c.Deleted:
-		v.docs[c.Key] = e
+	case !e.Deleted:
+		v.docs[e.Key] = e
 		v.index(e)
 	case old != nil:
-		delete(v.docs, c.Key)
+		delete(v.docs, e.Key)
 		v.unindex(old)
 	}
-	v.revision = c.Revision
+	v.revision = e.Revision
 	v.log = append(v.log, e)
 	if len(v.log) > v.limit {
 		v.clean()
 	}
-	v.signal()
+}
+
+// Revision is that of the last change applied.
+func (v *View) Revision() uint64 {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.revision
 }
 
 // Skip takes note of a revision that is no document's, or of one that cannot be read.
@@ -138,12 +157,9 @@ func (v *View) Wait(ctx context.Context, revision uint64) error {
 
 // List answers q from the state as it is now.
 func (v *View) List(q Query) (Page, error) {
-	limit := q.Limit
-	switch {
-	case limit == 0:
-		limit = defaultLimit
-	case limit < 0 || limit > maxLimit:
-		return Page{}, fault.Invalidf("/limit", "must be from 1 to %d", maxLimit)
+	limit, err := pageLimit(q.Limit)
+	if err != nil {
+		return Page{}, err
 	}
 	after, err := parseCursor(q.After)
 	if err != nil {
@@ -181,6 +197,16 @@ func (v *View) List(q Query) (Page, error) {
 		p.Items = append(p.Items, e.Document)
 	}
 	return p, nil
+}
+
+func pageLimit(limit int) (int, error) {
+	switch {
+	case limit == 0:
+		return defaultLimit, nil
+	case limit < 0 || limit > maxLimit:
+		return 0, fault.Invalidf("/limit", "must be from 1 to %d", maxLimit)
+	}
+	return limit, nil
 }
 
 // Watch is Store.Watch.

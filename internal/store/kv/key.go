@@ -15,20 +15,19 @@ import (
 const hexDigits = "0123456789ABCDEF"
 
 func encodeKey(k store.Key) string {
+	return encodePart(k.Kind) + "." + encodePart(k.Scope) + "." + encodePart(k.Name)
+}
+
+func encodePart(part string) string {
+	if part == "" {
+		return "="
+	}
 	var b strings.Builder
-	for i, part := range [...]string{k.Kind, k.Scope, k.Name} {
-		if i > 0 {
-			b.WriteByte('.')
-		}
-		if part == "" {
-			b.WriteByte('=')
-		}
-		for j := range len(part) {
-			if c := part[j]; plain(c) {
-				b.WriteByte(c)
-			} else {
-				b.Write([]byte{'=', hexDigits[c>>4], hexDigits[c&15]})
-			}
+	for i := range len(part) {
+		if c := part[i]; plain(c) {
+			b.WriteByte(c)
+		} else {
+			b.Write([]byte{'=', hexDigits[c>>4], hexDigits[c&15]})
 		}
 	}
 	return b.String()

@@ -4,17 +4,17 @@
 // bridge embeds or on a cluster.
 //
 // The bucket's stream sequence is the revision, so revisions grow over the whole store, and compare-and-swap is the
-// server's. A write is durable when the server says so (the state plane syncs every write). Deleting leaves a
-// tombstone, so that every process hears of it. Each process has one watcher, however many Watch calls there are; a
-// list is answered from that watcher's view once it has reached the bucket's last sequence, so it shows every write
-// that was finished before it was asked for, by whatever process.
+// server's. A change set of several writes is an atomic batch of the stream (batch.go). A write is durable when the
+// server says so (the state plane syncs every write). Deleting leaves a tombstone, so that every process
+// hears of it. Each process has one watcher, however many Watch calls there are; a list is answered from that watcher's
+// view once it has reached the bucket's last sequence, so it shows every write that was finished before it was asked for,
+// by whatever process.
 //
 // While the server cannot be reached, every call but Watch ends with fault.Unavailable within Options.Timeout. A write
 // that timed out may still have happened. Watch waits and goes on.
 package kv
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,13 +33,15 @@ import (
 const (
 	defaultBucket  = "definitions"
 	defaultTimeout = 3 * time.Second
-	maxTries       = 100 // of a write that others overtake
+	maxTries       = 100 // of a change set that others overtake
 	minBackoff     = 50 * time.Millisecond
 	maxBackoff     = 2 * time.Second
 )
 
 // Error codes of the JetStream API that nats.go has no name for.
 const (
+	errBatchIncomplete       = 10176
+	errBatchesInFlight       = 10210
 	errInsufficientResources = 10023
 	errMemoryExceeded        = 10028
 	errStorageExceeded       = 10047
@@ -58,10 +60,13 @@ type Options struct {
 type Store struct {
 	nc      *nats.Conn
 	kv      jetstream.KeyValue
+	stream  jetstream.Stream // the bucket's
 	timeout time.Duration
 	log     *slog.Logger
 	now     func() time.Time
 	view    *store.View
+	// batching lets one batch be made at a time: two would only overtake each other.
+	batching chan struct{}
 
 	cancel context.CancelFunc
 	ctx    context.Context // done when the store is closed; ends what is under way
@@ -99,19 +104,23 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("definitions bucket: %w", err)
 	}
-	s := &Store{nc: nc, timeout: o.Timeout, log: o.Logger.With("component", "store"), now: o.Now, view: store.NewView()}
+	s := &Store{nc: nc, timeout: o.Timeout, log: o.Logger.With("component", "store"), now: o.Now, view: store.NewView(),
+		batching: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	err = s.call(ctx, func(ctx context.Context) error {
 		kv, err := js.KeyValue(ctx, o.Bucket)
 		if errors.Is(err, jetstream.ErrBucketNotFound) {
 			kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-				Bucket: o.Bucket, Description: "Rialto definitions", History: 1, Storage: jetstream.FileStorage, Replicas: o.Replicas})
+				Bucket: o.Bucket, Description: "Rialto definitions", History: history, Storage: jetstream.FileStorage, Replicas: o.Replicas})
 			if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
 				kv, err = js.KeyValue(ctx, o.Bucket)
 			}
 		}
+		if err != nil {
+			return err
+		}
 		s.kv = kv
-		return err
+		return s.openStream(ctx, js, o.Bucket)
 	})
 	if err != nil {
 		s.cancel()
@@ -125,7 +134,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Store, error) {
 func (s *Store) Get(ctx context.Context, k store.Key) (store.Document, error) {
 	var d *store.Document
 	err := s.call(ctx, func(ctx context.Context) (err error) {
-		d, err = s.get(ctx, k)
+		d, _, err = s.get(ctx, k)
 		return err
 	})
 	if err == nil && d == nil {
@@ -135,56 +144,6 @@ func (s *Store) Get(ctx context.Context, k store.Key) (store.Document, error) {
 		return store.Document{}, err
 	}
 	return *d, nil
-}
-
-// Put is store.Store.Put.
-func (s *Store) Put(ctx context.Context, k store.Key, raw json.RawMessage, c store.Condition) (store.Document, error) {
-	if err := store.CheckKey(k); err != nil {
-		return store.Document{}, err
-	}
-	raw, err := store.Compact(raw)
-	if err != nil {
-		return store.Document{}, err
-	}
-	var d store.Document
-	err = s.write(ctx, k, func(ctx context.Context, old *store.Document) error {
-		if err := c.Check(k, old); err != nil {
-			return err
-		}
-		if old != nil && bytes.Equal(old.Raw, raw) {
-			d = *old
-			return nil
-		}
-		at := s.now().UTC()
-		d = store.Document{Key: k, CreatedAt: at, UpdatedAt: at, Raw: raw}
-		if old != nil {
-			d.CreatedAt = old.CreatedAt
-		}
-		var err error
-		if old == nil {
-			d.Revision, err = s.kv.Create(ctx, encodeKey(k), encode(d)) // over a tombstone, too
-		} else {
-			d.Revision, err = s.kv.Update(ctx, encodeKey(k), encode(d), old.Revision)
-		}
-		return err
-	})
-	if err != nil {
-		return store.Document{}, err
-	}
-	return d, nil
-}
-
-// Delete is store.Store.Delete.
-func (s *Store) Delete(ctx context.Context, k store.Key, c store.Condition) error {
-	return s.write(ctx, k, func(ctx context.Context, old *store.Document) error {
-		if old == nil {
-			return store.NotFound(k)
-		}
-		if err := c.Check(k, old); err != nil {
-			return err
-		}
-		return s.kv.Delete(ctx, encodeKey(k), jetstream.LastRevision(old.Revision))
-	})
 }
 
 // List is store.Store.List.
@@ -206,16 +165,23 @@ func (s *Store) Watch(ctx context.Context, fn func(store.Change) error) error {
 // reach waits until the view has everything that was written before the call.
 func (s *Store) reach(ctx context.Context) error {
 	return s.call(ctx, func(ctx context.Context) error {
-		st, err := s.kv.Status(ctx)
-		if err != nil {
-			return err
-		}
-		bucket, ok := st.(*jetstream.KeyValueBucketStatus)
-		if !ok {
-			return fmt.Errorf("bucket status is a %T", st)
-		}
-		return s.view.Wait(ctx, bucket.StreamInfo().State.LastSeq)
+		_, err := s.last(ctx)
+		return err
 	})
+}
+
+// last returns the last sequence of the stream; the view has everything up to it.
+func (s *Store) last(ctx context.Context) (uint64, error) {
+	st, err := s.kv.Status(ctx)
+	if err != nil {
+		return 0, err
+	}
+	bucket, ok := st.(*jetstream.KeyValueBucketStatus)
+	if !ok {
+		return 0, fmt.Errorf("bucket status is a %T", st)
+	}
+	seq := bucket.StreamInfo().State.LastSeq
+	return seq, s.view.Wait(ctx, seq)
 }
 
 // Close stops watching and waits for it. Calls under way end with store.ErrClosed.
@@ -226,37 +192,27 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// get returns the stored document, nil if there is none.
-func (s *Store) get(ctx context.Context, k store.Key) (*store.Document, error) {
-	e, err := s.kv.Get(ctx, encodeKey(k))
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	d, err := document(k, e)
-	if err != nil {
-		return nil, err
-	}
-	return &d, nil
-}
+// subject is where the messages of an encoded key are.
+func (s *Store) subject(encoded string) string { return "$KV." + s.kv.Bucket() + "." + encoded }
 
-// write reads and changes k, again when another write came between. do gets what is stored (nil = nothing).
-func (s *Store) write(ctx context.Context, k store.Key, do func(ctx context.Context, old *store.Document) error) error {
-	return s.call(ctx, func(ctx context.Context) error {
-		for range maxTries {
-			old, err := s.get(ctx, k)
-			if err != nil {
-				return err
-			}
-			err = do(ctx, old)
-			if !overtaken(err) {
-				return err
-			}
-		}
-		return fault.New(fault.Conflict, "%s is being changed by others all the time", k)
-	})
+// get returns the stored document, nil if there is none, and the sequence of the last message of its key, 0 if there is
+// none.
+func (s *Store) get(ctx context.Context, k store.Key) (*store.Document, uint64, error) {
+	m, err := s.stream.GetLastMsgForSubject(ctx, s.subject(encodeKey(k)))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	if m.Header.Get(headerOperation) != "" {
+		return nil, m.Sequence, nil
+	}
+	d, err := document(k, m.Sequence, m.Data)
+	if err != nil {
+		return nil, 0, err
+	}
+	return &d, m.Sequence, nil
 }
 
 // call runs one exchange with the server within the bound, and says in fault's words what went wrong.
@@ -367,7 +323,7 @@ func (s *Store) apply(e jetstream.KeyValueEntry) {
 		s.view.Apply(store.Change{Document: store.Document{Key: k, Revision: e.Revision()}, Deleted: true})
 		return
 	}
-	d, err := document(k, e)
+	d, err := document(k, e.Revision(), e.Value())
 	if err != nil {
 		s.log.Error("definition is damaged", "key", k.String(), "revision", e.Revision(), "err", err)
 		s.view.Skip(e.Revision())
@@ -388,19 +344,12 @@ func encode(d store.Document) []byte {
 	return append(b, '}')
 }
 
-func document(k store.Key, e jetstream.KeyValueEntry) (store.Document, error) {
+func document(k store.Key, revision uint64, data []byte) (store.Document, error) {
 	var v value
-	if err := json.Unmarshal(e.Value(), &v); err != nil {
-		return store.Document{}, fmt.Errorf("definition %s at revision %d: %w", k, e.Revision(), err)
+	if err := json.Unmarshal(data, &v); err != nil {
+		return store.Document{}, fmt.Errorf("definition %s at revision %d: %w", k, revision, err)
 	}
-	return store.Document{Key: k, Revision: e.Revision(), CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, Raw: v.Document}, nil
-}
-
-// overtaken reports whether a write lost against another one.
-func overtaken(err error) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) &&
-		(api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+	return store.Document{Key: k, Revision: revision, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, Raw: v.Document}, nil
 }
 
 // away reports whether the server could not be asked, or could not answer now.
@@ -413,7 +362,7 @@ func away(err error) bool {
 		}
 	}
 	var api *jetstream.APIError
-	return errors.As(err, &api) && api.Code == 503 && !full(err)
+	return errors.As(err, &api) && (api.Code == 503 && !full(err) || api.ErrorCode == errBatchIncomplete || api.ErrorCode == errBatchesInFlight)
 }
 
 // full reports whether the server has no room for the write.

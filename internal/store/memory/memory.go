@@ -6,9 +6,9 @@
 package memory
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,10 +22,14 @@ type Store struct {
 
 	mu       sync.Mutex // guards what follows, and makes writes one after the other
 	revision uint64
+	audit    []store.AuditEntry // the newest last; a few more than are shown
 	closed   bool
 }
 
 var _ store.Store = (*Store)(nil)
+
+// maxAudit is how many changes are remembered.
+const maxAudit = 10_000
 
 // New returns an empty store. The clock stamps documents; nil is time.Now.
 func New(now func() time.Time) *Store {
@@ -52,50 +56,70 @@ func (s *Store) Get(ctx context.Context, k store.Key) (store.Document, error) {
 
 // Put is store.Store.Put.
 func (s *Store) Put(ctx context.Context, k store.Key, raw json.RawMessage, c store.Condition) (store.Document, error) {
-	if err := store.CheckKey(k); err != nil {
-		return store.Document{}, err
-	}
-	raw, err := store.Compact(raw)
+	ds, err := s.Apply(ctx, []store.Write{{Key: k, Raw: raw, If: c}})
 	if err != nil {
 		return store.Document{}, err
 	}
-	if err := s.enter(ctx); err != nil {
-		return store.Document{}, err
-	}
-	defer s.mu.Unlock()
-	old := s.current(k)
-	if err := c.Check(k, old); err != nil {
-		return store.Document{}, err
-	}
-	if old != nil && bytes.Equal(old.Raw, raw) {
-		return *old, nil
-	}
-	s.revision++
-	at := s.now().UTC()
-	d := store.Document{Key: k, Revision: s.revision, CreatedAt: at, UpdatedAt: at, Raw: raw}
-	if old != nil {
-		d.CreatedAt = old.CreatedAt
-	}
-	s.view.Apply(store.Change{Document: d})
-	return d, nil
+	return ds[0], nil
 }
 
 // Delete is store.Store.Delete.
 func (s *Store) Delete(ctx context.Context, k store.Key, c store.Condition) error {
+	_, err := s.Apply(ctx, []store.Write{{Key: k, Delete: true, If: c}})
+	return err
+}
+
+// Apply is store.Store.Apply.
+func (s *Store) Apply(ctx context.Context, set []store.Write) ([]store.Document, error) {
+	set, err := store.Prepare(set)
+	if err != nil {
+		return nil, err
+	}
 	if err := s.enter(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	defer s.mu.Unlock()
-	old := s.current(k)
-	if old == nil {
-		return store.NotFound(k)
+	at, by, revision := s.now().UTC(), store.AuthorOf(ctx), s.revision
+	docs := make([]store.Document, len(set))
+	var changes []store.Change
+	var entries []store.AuditEntry
+	for i, w := range set {
+		old := s.current(w.Key)
+		d, changed, err := w.On(old, at)
+		if err != nil {
+			return nil, err
+		}
+		if changed {
+			revision++
+			d.Revision = revision
+			changes = append(changes, store.Change{Document: d, Deleted: w.Delete})
+			entries = append(entries, store.EntryOf(by, at, old, d))
+		}
+		docs[i] = d
 	}
-	if err := c.Check(k, old); err != nil {
-		return err
+	s.revision = revision
+	s.view.Apply(changes...)
+	s.audit = append(s.audit, entries...)
+	if over := len(s.audit) - maxAudit; over > maxAudit/10 { // not for each change
+		s.audit = slices.Delete(s.audit, 0, over)
 	}
-	s.revision++
-	s.view.Apply(store.Change{Document: store.Document{Key: k, Revision: s.revision}, Deleted: true})
-	return nil
+	return docs, nil
+}
+
+// Audit is store.Store.Audit, over the last 10,000 changes.
+func (s *Store) Audit(ctx context.Context, q store.AuditQuery) (store.AuditPage, error) {
+	if err := s.enter(ctx); err != nil {
+		return store.AuditPage{}, err
+	}
+	entries := slices.Clone(s.audit[max(0, len(s.audit)-maxAudit):])
+	s.mu.Unlock()
+	return q.Select(func(yield func(store.AuditEntry) bool) {
+		for _, e := range slices.Backward(entries) {
+			if !yield(e) {
+				return
+			}
+		}
+	})
 }
 
 // List is store.Store.List.

@@ -51,6 +51,11 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		{"WatchWhileWriting", testWatchWhileWriting},
 		{"WatchEnds", testWatchEnds},
 		{"Races", testRaces},
+		{"ChangeSet", testChangeSet},
+		{"ChangeSetRefuses", testChangeSetRefuses},
+		{"ChangeSetRaces", testChangeSetRaces},
+		{"Audit", testAudit},
+		{"AuditPages", testAuditPages},
 		{"Cancelled", testCancelled},
 		{"Close", testClose},
 	} {
@@ -102,6 +107,16 @@ func RunShared(t *testing.T, open func(t *testing.T) (a, b store.Store)) {
 		a, b := open(t)
 		counter(t, a, b)
 	})
+	t.Run("OneWins", func(t *testing.T) {
+		t.Parallel()
+		a, b := open(t)
+		oneWins(t, a, b)
+	})
+	t.Run("Transfers", func(t *testing.T) {
+		t.Parallel()
+		a, b := open(t)
+		transfers(t, a, b)
+	})
 }
 
 func testPutAndGet(t *testing.T, s store.Store) {
@@ -130,6 +145,8 @@ func testPutAndGet(t *testing.T, s store.Store) {
 	}
 	wantKind(t, "Get of nothing", second(s.Get(bounded(t), key("Rule", "default", "none"))), fault.NotFound)
 	wantKind(t, "Get in another scope", second(s.Get(bounded(t), key("Rule", "devices", "too-warm"))), fault.NotFound)
+	wantKind(t, "Get of what cannot be", second(s.Get(bounded(t), key("Rule", "\xff", "a\x00b"))), fault.NotFound)
+	wantKind(t, "Delete of what cannot be", s.Delete(bounded(t), key("Rule", "\xff", "a\x00b"), store.Condition{}), fault.NotFound)
 	wantKind(t, "Get of another kind", second(s.Get(bounded(t), key("Bus", "default", "too-warm"))), fault.NotFound)
 }
 
@@ -155,7 +172,8 @@ func testPutRefuses(t *testing.T, s store.Store) {
 		_, err := s.Put(bounded(t), key("Bus", "", "b"), json.RawMessage(raw), store.Condition{})
 		wantKind(t, fmt.Sprintf("Put(%q)", raw), err, fault.Invalid)
 	}
-	for _, k := range []store.Key{{Kind: "Bus"}, {Name: "b"}, {}} {
+	wantKind(t, "Put of what is not UTF-8", second(s.Put(bounded(t), key("Bus", "", "b"), json.RawMessage("\"\xff\""), store.Condition{})), fault.Invalid)
+	for _, k := range []store.Key{{Kind: "Bus"}, {Name: "b"}, {}, key("Bus", "", "a\x00b"), key("Bus", "\xff", "b")} {
 		_, err := s.Put(bounded(t), k, json.RawMessage("{}"), store.Condition{})
 		wantKind(t, fmt.Sprintf("Put under %q", k), err, fault.Invalid)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/journal"
 	"github.com/rialto-bridge/rialto/internal/store"
 	"github.com/rialto-bridge/rialto/internal/store/kv"
+	"github.com/rialto-bridge/rialto/internal/store/postgres"
 	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/web/api"
@@ -42,6 +43,7 @@ type App struct {
 	topics   *mqttgw.Mappings
 	keys     *api.Keys
 	store    store.Store
+	postgres *postgres.Store // the store, if it is this one
 	guard    *egress.Guard
 	bridge   *bridge.Bridge
 	gateway  *mqttgw.Gateway
@@ -191,7 +193,15 @@ func (a *App) openJournal(context.Context) (err error) {
 
 func (a *App) openStore(ctx context.Context) error {
 	a.store = a.o.Store
-	if a.store == nil {
+	switch {
+	case a.store != nil:
+	case a.o.Postgres != "":
+		pg, err := postgres.Open(ctx, postgres.Options{DSN: a.o.Postgres, Logger: a.o.Logger})
+		if err != nil {
+			return err
+		}
+		a.store, a.postgres = pg, pg
+	default:
 		nc, err := a.log.Connect()
 		if err != nil {
 			return err
@@ -283,7 +293,11 @@ func (a *App) makeAdminKey(ctx context.Context) error {
 	if err := writeFile(file, []byte(secret+"\n")); err != nil {
 		return err
 	}
-	if _, err := a.store.Put(ctx, store.Key{Kind: kindKey, Name: "admin"}, doc, store.Condition{}); err != nil {
+	_, err = a.store.Put(ctx, store.Key{Kind: kindKey, Name: "admin"}, doc, store.Condition{Absent: true})
+	if err != nil && fault.KindOf(err) == fault.Conflict {
+		return os.Remove(file) // another bridge with the same store was faster, and has it
+	}
+	if err != nil {
 		return errors.Join(err, os.Remove(file))
 	}
 	a.adminKey = secret
@@ -437,7 +451,14 @@ const httpGrace = 3 * time.Second
 // checks adds the definitions to what the bridge says of its readiness.
 func (a *App) checks() []bridge.Check {
 	c := bridge.Check{Name: "definitions", OK: true}
-	if why := a.defs.broken.Load(); why != nil {
+	why := a.defs.broken.Load()
+	if a.postgres != nil && why == nil {
+		if err := a.postgres.Broken(); err != nil {
+			text := err.Error()
+			why = &text
+		}
+	}
+	if why != nil {
 		// Not a reason to send requests elsewhere: what is in force stays so.
 		c.Detail = "the store does not answer, changes wait: " + *why
 	}

@@ -158,10 +158,14 @@ func (away) Get(context.Context, store.Key) (store.Document, error) {
 func (away) Put(context.Context, store.Key, json.RawMessage, store.Condition) (store.Document, error) {
 	return store.Document{}, errAway
 }
-func (away) Delete(context.Context, store.Key, store.Condition) error { return errAway }
-func (away) List(context.Context, store.Query) (store.Page, error)    { return store.Page{}, errAway }
-func (away) Watch(context.Context, func(store.Change) error) error    { return errAway }
-func (away) Close() error                                             { return nil }
+func (away) Delete(context.Context, store.Key, store.Condition) error       { return errAway }
+func (away) Apply(context.Context, []store.Write) ([]store.Document, error) { return nil, errAway }
+func (away) Audit(context.Context, store.AuditQuery) (store.AuditPage, error) {
+	return store.AuditPage{}, errAway
+}
+func (away) List(context.Context, store.Query) (store.Page, error) { return store.Page{}, errAway }
+func (away) Watch(context.Context, func(store.Change) error) error { return errAway }
+func (away) Close() error                                          { return nil }
 
 // asked is such a store that ends the wait for it once it was asked.
 type asked struct {

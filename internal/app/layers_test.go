@@ -30,7 +30,7 @@ var levels = []struct {
 	{6, "cmd/rialto"},
 	{5, "internal/app"},
 	{4, "web/api web/console"},
-	{3, "bridge mqttgw sources/* targets/* internal/store/kv internal/store/postgres internal/store/memory internal/store/storetest"},
+	{3, "bridge mqttgw sources/* targets/* internal/store/kv internal/store/postgres internal/store/memory internal/store/storetest internal/store/postgres/pgtest"},
 	{2, "sources targets targets/outbound internal/journal"},
 	{1, "rules schema internal/store internal/eventlog"},
 	{0, "internal/event internal/fault internal/egress internal/secret mqttgw/packet migrations"},
@@ -40,7 +40,10 @@ var levels = []struct {
 var standardOnly = []string{"internal/event", "internal/fault", "mqttgw/packet"}
 
 // suites are packages that tests import from beside them.
-var suites = []string{"internal/store/storetest", "internal/store/memory"}
+var suites = []string{"internal/store/storetest", "internal/store/memory", "internal/store/postgres/pgtest"}
+
+// testOnly are packages that the program does not have in it.
+var testOnly = []string{"internal/store/storetest", "internal/store/postgres/pgtest"}
 
 type goPackage struct {
 	Dir, ImportPath, Name, Doc         string
@@ -137,6 +140,9 @@ func TestRepositoryLayers(t *testing.T) {
 		for _, imp := range p.Imports {
 			to, ours := strings.CutPrefix(imp, module+"/")
 			if ours {
+				if slices.Contains(testOnly, to) {
+					t.Errorf("%s imports %s, which is for tests", p.folder(), to)
+				}
 				if why := forbidden(p.folder(), to); why != "" {
 					t.Errorf("%s imports %s: %s", p.folder(), to, why)
 				}

@@ -14,6 +14,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/egress"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/store"
+	"github.com/rialto-bridge/rialto/internal/store/postgres"
 	"github.com/rialto-bridge/rialto/mqttgw"
 )
 
@@ -56,7 +57,9 @@ type Options struct {
 	Version string
 	Logger  *slog.Logger // nil discards
 
-	// Store holds the definitions; nil = the embedded one. It is closed by the App.
+	// Postgres is the DSN of the database that holds the definitions; "" = the embedded store does.
+	Postgres string
+	// Store holds the definitions instead of either. It is closed by the App.
 	Store store.Store
 }
 
@@ -130,6 +133,9 @@ func (o Options) Validate() error {
 	}
 	if o.DownMaxBytes < 0 || o.Reserve < 0 || o.MaxStore < 0 || o.RingBytes < 0 {
 		errs = append(errs, errors.New("a size is negative"))
+	}
+	if o.Postgres != "" {
+		errs = append(errs, postgres.CheckDSN(o.Postgres))
 	}
 	return errors.Join(errs...)
 }

@@ -206,6 +206,7 @@ func (a *API) addPlainRoutes() {
 	a.addDeadLetterRoutes()
 	a.add("POST", "/v1/targets/{name}:enable", need{area: areaDefinitions, access: accessWrite}, a.enableTarget)
 	a.addDeviceRoutes()
+	a.add("GET", "/v1/audit", need{area: areaAdmin, access: accessRead}, a.listAudit)
 	a.add("GET", "/v1/ledger", onQueryBus(areaEvents, accessRead), a.getLedger)
 	a.add("POST", "/v1/rules:test", need{open: true}, a.testRule)        // the body says which bus
 	a.add("POST", "/v1/rules:explain", need{open: true}, a.explainRules) // as well

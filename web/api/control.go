@@ -42,7 +42,7 @@ func (d adapter) Handle(op *huma.Operation, serve func(huma.Context)) {
 		panic("api: operation " + op.OperationID + " does not say which right it needs")
 	}
 	d.a.add(op.Method, op.Path, n, func(w *reply, r *http.Request) error {
-		ctx := context.WithValue(r.Context(), requestKey{}, r)
+		ctx := context.WithValue(authored(r.Context(), w), requestKey{}, r)
 		r = r.WithContext(context.WithValue(ctx, replyKey{}, w))
 		serve(&exchange{humaContext: humachi.NewContext(op, r, w), r: r, w: w})
 		return nil

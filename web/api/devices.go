@@ -68,7 +68,7 @@ func (a *API) blockDevice(blocked bool) handler {
 		if k == nil {
 			return errNoRoute
 		}
-		d, err := a.editDocument(r.Context(), store.Key{Kind: kindDevice, Name: pathParam(r, "name")}, "blocked", json.RawMessage("true"), blocked)
+		d, err := a.editDocument(authored(r.Context(), w), store.Key{Kind: kindDevice, Name: pathParam(r, "name")}, "blocked", json.RawMessage("true"), blocked)
 		if err != nil {
 			return err
 		}

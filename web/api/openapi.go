@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/rialto-bridge/rialto/bridge"
+	"github.com/rialto-bridge/rialto/internal/store"
 	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets"
 )
@@ -414,6 +415,16 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 			RequestBody: &huma.RequestBody{Required: true, Content: jsonContent(object([]string{"principal"}, map[string]*huma.Schema{
 				"principal": text(""), "clientId": text("default: all of the principal")}))},
 			Responses: ok("How many there were", "application/json", disconnectedSchema()),
+		},
+		"GET /v1/audit": {
+			OperationID: "list-audit", Tags: []string{"operations"}, Summary: "Who changed which definition, the newest first",
+			Description: "Embedded, the last 16 changes of each definition are kept; in Postgres, all of them.",
+			Parameters:  []*huma.Param{queryDoc("kind", "only of this kind, such as Rule", nil), queryDoc("name", "only of this name", nil), from, to, limit, cursor},
+			Responses: ok("A page", "application/json", pageSchema(object([]string{"at", "action", "kind", "name", "revision"}, map[string]*huma.Schema{
+				"at": {Type: "string", Format: "date-time"}, "by": text("name of the key, or anonymous; absent: the bridge itself"),
+				"action": {Type: "string", Enum: []any{store.Created, store.Changed, store.Deleted}}, "kind": text(""), "bus": text("of a rule"), "name": text(""),
+				"oldRevision": {Type: "integer", Description: "absent: there was none"}, "revision": {Type: "integer", Description: "of the change"},
+				"requestId": text("as the answer and the log had it")}))),
 		},
 		"GET /v1/ledger": {
 			OperationID: "get-ledger", Tags: []string{"deliveries"}, Summary: "The account of every event and delivery",

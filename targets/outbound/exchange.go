@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/rialto-bridge/rialto/targets"
@@ -18,7 +19,7 @@ import (
 type Message struct {
 	Method string
 	URL    *url.URL    // shared, not changed
-	Header http.Header // given away: Exchange adds to it; its value slices are shared, not changed
+	Header http.Header // given away: Exchange adds to it; its value slices are shared, not changed. Host and what frames a message are not in it.
 	Body   []byte      // not to be changed afterwards: it may still be on its way when Exchange has returned
 }
 
@@ -39,7 +40,8 @@ var userAgent = []string{UserAgent}
 // before any byte of an answer: a server that closes idle connections is no failure.
 func Exchange(ctx context.Context, client *http.Client, m Message, now func() time.Time) (targets.Result, error) {
 	a := begin(ctx)
-	resp, err := transport(client).RoundTrip(m.request(a.traced(m.URL.Scheme)))
+	m.Header["User-Agent"] = userAgent
+	resp, err := a.send(client, &m)
 	if err != nil {
 		e := failure(ctx, err)
 		return targets.Result{Exchange: a.failed(e)}, e
@@ -65,6 +67,14 @@ func Exchange(ctx context.Context, client *http.Client, m Message, now func() ti
 	return res, nil
 }
 
+// send sends a message the cheapest way there is for it.
+func (a *attempt) send(client *http.Client, m *Message) (*http.Response, error) {
+	if p, ok := client.Transport.(*plain); ok && p.takes(m) {
+		return p.send(a, m)
+	}
+	return transport(client).RoundTrip(m.request(a.traced(m.URL.Scheme)))
+}
+
 func transport(client *http.Client) http.RoundTripper {
 	if client.Transport == nil {
 		return http.DefaultTransport
@@ -72,8 +82,8 @@ func transport(client *http.Client) http.RoundTripper {
 	return client.Transport
 }
 
-func (m Message) request(ctx context.Context) *http.Request {
-	m.Header["User-Agent"] = userAgent
+// request is the message for the transport of net/http.
+func (m *Message) request(ctx context.Context) *http.Request {
 	// Not sent, but it tells net/http that the message may go out once more when a kept connection was closed.
 	m.Header["Idempotency-Key"] = nil
 	req := emptyRequest.WithContext(ctx)
@@ -87,4 +97,32 @@ func (m Message) request(ctx context.Context) *http.Request {
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(m.Body)), nil }
 	req.Body = io.NopCloser(bytes.NewReader(m.Body))
 	return req
+}
+
+// append writes the message as HTTP/1.1 sends it (RFC 9112).
+func (m *Message) append(b []byte) []byte {
+	b = append(append(append(b, m.Method...), ' '), m.URL.RequestURI()...)
+	b = appendField(append(b, " HTTP/1.1\r\n"...), "Host", m.URL.Host)
+	for name, values := range m.Header {
+		for _, v := range values {
+			b = appendField(b, name, v)
+		}
+	}
+	b = append(b, "Content-Length: "...)
+	b = strconv.AppendInt(b, int64(len(m.Body)), 10)
+	b = append(b, "\r\n\r\n"...)
+	return append(b, m.Body...)
+}
+
+// appendField writes a header. A line break would be the beginning of another one: a blank takes its place, as net/http has it.
+func appendField(b []byte, name, value string) []byte {
+	b = append(append(b, name...), ": "...)
+	start := len(b)
+	b = append(b, value...)
+	for i := start; i < len(b); i++ {
+		if c := b[i]; c == '\r' || c == '\n' || c == 0 {
+			b[i] = ' '
+		}
+	}
+	return append(b, "\r\n"...)
 }

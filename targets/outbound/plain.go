@@ -10,7 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
+	"strings"
 	"sync"
 	"time"
 )
@@ -32,7 +32,7 @@ var (
 // the answer. The transport of net/http hands a message to a goroutine of the connection and gets the answer from another
 // one, which for a small message is half of what an attempt costs. What plain does not do itself it leaves to next.
 //
-// It is an http.RoundTripper, safe for concurrent use, and starts no goroutine.
+// It is safe for concurrent use, and starts no goroutine.
 type plain struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 	keep int           // connections that may be idle
@@ -50,7 +50,6 @@ type plainConn struct {
 	net.Conn
 	address string
 	in      *bufio.Reader
-	out     *bufio.Writer
 	room    int // bytes that the head of an answer may still take; negative = no limit
 	reused  bool
 	since   time.Time // it has been idle
@@ -71,66 +70,67 @@ func (c *plainConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// RoundTrip implements http.RoundTripper. A message that a kept connection has not brought to the far side, as far as one
-// can tell (it was closed before any byte of an answer), is sent once more over a new one.
-func (p *plain) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Scheme != "http" || req.URL.Hostname() == "" || req.ContentLength < 0 || req.ContentLength > maxPlainBody || !isASCII(req.URL.Host) ||
-		req.ContentLength > 0 && req.GetBody == nil {
-		return p.next.RoundTrip(req)
-	}
-	address := req.URL.Host
-	if req.URL.Port() == "" {
-		address = net.JoinHostPort(req.URL.Hostname(), "80")
+// requests are what messages are written into.
+var requests = sync.Pool{New: func() any { return new(make([]byte, 0, 4<<10)) }}
+
+// write sends a message in one piece.
+func (c *plainConn) write(m *Message) error {
+	buf := requests.Get().(*[]byte)
+	defer requests.Put(buf)
+	*buf = m.append((*buf)[:0])
+	_, err := c.Write(*buf)
+	return err
+}
+
+// RoundTrip implements http.RoundTripper: who does not say Exchange gets the transport of net/http.
+func (p *plain) RoundTrip(req *http.Request) (*http.Response, error) { return p.next.RoundTrip(req) }
+
+// takes reports whether p exchanges a message itself.
+func (p *plain) takes(m *Message) bool {
+	return m.URL.Scheme == "http" && m.URL.Hostname() != "" && isASCII(m.URL.Host) && !strings.Contains(m.URL.Host, "%") && m.Method == http.MethodPost && len(m.Body) <= maxPlainBody
+}
+
+// send exchanges a message. One that a kept connection has not brought to the far side, as far as one can tell (it was
+// closed before any byte of an answer), is sent once more over a new one.
+func (p *plain) send(a *attempt, m *Message) (*http.Response, error) {
+	address := m.URL.Host
+	if m.URL.Port() == "" {
+		address = net.JoinHostPort(m.URL.Hostname(), "80")
 	}
 	c := p.take(address)
 	for {
 		if c == nil {
 			var err error
-			if c, err = p.connect(req.Context(), address); err != nil {
-				if req.Body != nil {
-					_ = req.Body.Close() // a reader of bytes
-				}
+			if c, err = p.connect(a, address); err != nil {
 				return nil, err
 			}
 		}
-		resp, answered, err := p.exchange(c, req)
+		resp, answered, err := p.exchange(a, c, m)
 		if err == nil {
 			return resp, nil
 		}
 		_ = c.Close() // the error of the exchange is the one that counts
-		if answered || !c.reused || req.Context().Err() != nil {
+		if answered || !c.reused || a.Err() != nil {
 			return nil, err
-		}
-		if req.GetBody != nil {
-			body, err := req.GetBody()
-			if err != nil {
-				return nil, err
-			}
-			req = req.WithContext(req.Context())
-			req.Body = body
 		}
 		c = nil
 	}
 }
 
+// posted is what an answer is read for: its form depends on the method alone.
+var posted = &http.Request{Method: http.MethodPost}
+
 // exchange sends a message and reads the head of the answer. answered says whether anything came back.
-func (p *plain) exchange(c *plainConn, req *http.Request) (resp *http.Response, answered bool, err error) {
-	ctx := req.Context()
-	trace := httptrace.ContextClientTrace(ctx)
-	if trace != nil && trace.GotConn != nil {
-		trace.GotConn(httptrace.GotConnInfo{Conn: c.Conn, Reused: c.reused, WasIdle: c.reused})
-	}
-	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(longAgo) }) // wakes who reads or writes, below and in the body
+func (p *plain) exchange(a *attempt, c *plainConn, m *Message) (resp *http.Response, answered bool, err error) {
+	a.conn = c.Conn
+	stop := context.AfterFunc(a.Context, func() { _ = c.SetDeadline(longAgo) }) // wakes who reads or writes, below and in the body
 	defer func() {
 		if err != nil {
 			stop()
 		}
 	}()
 	c.room = maxHeaderBytes
-	sent := req.Write(c.out)
-	if sent == nil {
-		sent = c.out.Flush()
-	}
+	sent := c.write(m)
 	// Even who does not read all of a message may answer it.
 	if _, err := c.in.Peek(1); err != nil {
 		if sent != nil {
@@ -138,11 +138,9 @@ func (p *plain) exchange(c *plainConn, req *http.Request) (resp *http.Response, 
 		}
 		return nil, false, err
 	}
-	if trace != nil && trace.GotFirstResponseByte != nil {
-		trace.GotFirstResponseByte()
-	}
+	a.firstByte()
 	for resp == nil || resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
-		if resp, err = http.ReadResponse(c.in, req); err != nil {
+		if resp, err = http.ReadResponse(c.in, posted); err != nil {
 			if c.room == 0 {
 				err = errHeadTooLarge
 			} else if errors.Is(err, io.EOF) {
@@ -202,7 +200,7 @@ func (p *plain) connect(ctx context.Context, address string) (*plainConn, error)
 	if err != nil {
 		return nil, err
 	}
-	c := &plainConn{Conn: conn, address: address, out: bufio.NewWriter(conn)}
+	c := &plainConn{Conn: conn, address: address}
 	c.in = bufio.NewReader(c)
 	return c, nil
 }

@@ -17,6 +17,7 @@ import (
 // application is one message on its way into the views.
 type application struct {
 	j      *Journal
+	feed   *feed
 	bus    string
 	record uint64
 	base   uint64
@@ -66,15 +67,11 @@ type eventCounts struct{ matched, unmatched, lost uint64 }
 // Apply brings the message at sequence record of JOURNEY_<bus> into the views. Messages come in order; one that the
 // views hold already changes nothing. A message that cannot be read is ErrFormat.
 func (j *Journal) Apply(bus string, record uint64, message []byte) error {
-	done, err := j.Applied(bus)
-	if err != nil || record <= done {
+	f, err := j.feedOf(bus)
+	if err != nil || record <= f.applied {
 		return err
 	}
-	base, err := j.number(key('b', bus))
-	if err != nil {
-		return err
-	}
-	a := application{j: j, bus: bus, record: record, base: base, batch: j.db.NewBatch(),
+	a := application{j: j, feed: f, bus: bus, record: record, base: f.base, batch: j.db.NewBatch(),
 		deliveries: make(map[pendingID]*delivery), counts: make(map[string]*counts), events: make(map[uint32]*eventCounts),
 		sets: make(map[outcomeSet][]uint16), mention: make(map[uint64]struct{}), jobs: make(map[uint64]*jobCounts), highest: make(map[byte]uint64),
 		backlog: make(map[string]*backlog), dropped: make(map[RoutePair]uint64)}
@@ -87,7 +84,67 @@ func (j *Journal) Apply(bus string, record uint64, message []byte) error {
 	if err := a.finish(); err != nil {
 		return fmt.Errorf("write views: %w", err)
 	}
+	f.remember(&a)
 	return nil
+}
+
+// feed is what Apply remembers of a bus, so that it need not ask the views for what it has just written there. It belongs to
+// the one goroutine that applies to the bus.
+type feed struct {
+	applied, base, routed uint64
+	live                  map[pendingID]Pending // some of the live deliveries
+}
+
+// maxLive is how many deliveries a feed remembers: what is under way at a time, as long as targets answer at once. About 1 MB.
+const maxLive = 4096
+
+// feedOf returns what is remembered of a bus.
+func (j *Journal) feedOf(bus string) (*feed, error) {
+	j.mu.Lock()
+	f := j.feeds[bus]
+	j.mu.Unlock()
+	if f != nil {
+		return f, nil
+	}
+	f = &feed{}
+	for at, k := range map[*uint64][]byte{&f.applied: key('w', bus, 'J'), &f.base: key('b', bus), &f.routed: key('w', bus, 'R')} {
+		n, err := j.number(k)
+		if err != nil {
+			return nil, err
+		}
+		*at = n
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.feeds[bus] = f
+	return f, nil
+}
+
+// forgetFeed is called when the views of a bus are changed otherwise than by Apply.
+func (j *Journal) forgetFeed(bus string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.feeds, bus)
+}
+
+// remember brings in what a message has changed, when it is in the views.
+func (f *feed) remember(a *application) {
+	f.applied, f.routed = a.record, max(f.routed, a.last)
+	for id, d := range a.deliveries {
+		if d.over || d.State != Live {
+			delete(f.live, id)
+			continue
+		}
+		if f.live == nil {
+			f.live = make(map[pendingID]Pending)
+		}
+		if _, ok := f.live[id]; ok || len(f.live) < maxLive {
+			f.live[id] = d.Pending
+		}
+	}
+	if len(f.live) == 0 {
+		f.live = nil // a map never gets smaller
+	}
 }
 
 func (a *application) set(k, v []byte) error { return a.batch.Set(k, v, nil) }
@@ -146,6 +203,11 @@ func (a *application) find(seq uint64, r Route) (*delivery, error) {
 		if d.over {
 			return nil, nil
 		}
+		return d, nil
+	}
+	if p, ok := a.feed.live[id]; ok {
+		d := &delivery{Pending: p, was: p.State, stored: true}
+		a.deliveries[id] = d
 		return d, nil
 	}
 	a.key = appendPendingKey(a.key[:0], a.bus, seq, r.Rule, r.Target)
@@ -229,11 +291,7 @@ func (a *application) extend(from, to uint64) error {
 	if a.first != 0 {
 		return nil
 	}
-	routed, err := a.j.RoutedTo(a.bus)
-	if err != nil {
-		return err
-	}
-	a.first, a.alone, a.fresh = from, from > routed, true
+	a.first, a.alone, a.fresh = from, from > a.feed.routed, true
 	prefix := key('p', a.bus)
 	return a.j.scan(prefix, u64(bytes.Clone(prefix), from), func(_, _ []byte) (bool, error) {
 		a.fresh = false // a part of what an event owes was written before a crash
@@ -578,5 +636,6 @@ func (s view) eachIndexed(bus string, from, to uint64, fn func(hour uint32, n ui
 // SetBase says that views which are being rebuilt begin to count events at seq: below it, the event stream and JOURNEY
 // no longer hold the same events.
 func (j *Journal) SetBase(bus string, seq uint64) error {
+	defer j.forgetFeed(bus)
 	return j.db.Set(key('b', bus), u64(nil, seq), pebble.NoSync)
 }

@@ -31,8 +31,9 @@ type Journal struct {
 	db     *pebble.DB
 	logger *slog.Logger
 
-	mu      sync.Mutex          // guards waiting
+	mu      sync.Mutex          // guards both
 	waiting map[string]*Waiting // by target
+	feeds   map[string]*feed    // by bus
 }
 
 // view reads from the database as it is now, or as it was at one moment.
@@ -64,7 +65,7 @@ func Open(o Options) (*Journal, error) {
 			return nil, fmt.Errorf("open views: %w", err)
 		}
 	}
-	j := &Journal{view: view{db}, db: db, logger: log, waiting: make(map[string]*Waiting)}
+	j := &Journal{view: view{db}, db: db, logger: log, waiting: make(map[string]*Waiting), feeds: make(map[string]*feed)}
 	if err := j.countWaiting(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

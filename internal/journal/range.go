@@ -358,11 +358,7 @@ func (a *application) droppedTo(d RoutePair) (uint64, error) {
 
 // drop moves what is ranged for a rule or a target from pending to cancelled.
 func (a *application) drop(d Drop) error {
-	routed, err := a.j.RoutedTo(a.bus)
-	if err != nil {
-		return err
-	}
-	to := max(routed, a.last)
+	to := max(a.feed.routed, a.last)
 	a.dropped[RoutePair(d)] = to
 	if err := a.set(dropKey(a.bus, RoutePair(d)), u64(nil, to)); err != nil {
 		return err

@@ -110,6 +110,7 @@ func (j *Journal) hasHoursBelow(bus string, hour uint32) (found bool, err error)
 
 // Forget deletes all that the views know of a bus but its dead letters, so that they can be fed from the beginning.
 func (j *Journal) Forget(bus string) error {
+	defer j.forgetFeed(bus)
 	b := j.db.NewBatch()
 	defer b.Close()
 	err := j.EachPending(bus, func(p Pending) (bool, error) {

@@ -300,6 +300,11 @@ func (b *blocks) scanBlock(k *block, from, to uint64, buf *[]byte, fn func(r *re
 		return true, from, err
 	}
 	defer f.Close() //nolint:errcheck // read only
+	return b.scanFile(f, k, from, to, buf, fn)
+}
+
+// scanFile is scanBlock with the file of the block, which stays open.
+func (b *blocks) scanFile(f *os.File, k *block, from, to uint64, buf *[]byte, fn func(r *record) bool) (more bool, next uint64, err error) {
 	c := b.start(k, from)
 	rd := blockReader{f: f, buf: *buf, chunk: len(*buf), offset: c.offset, hash: b.sum(k.index)}
 	if from == to {

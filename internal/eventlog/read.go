@@ -5,6 +5,10 @@ package eventlog
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -53,6 +57,66 @@ func (s *Stream) Get(ctx context.Context, seq uint64) (Raw, error) {
 		return Raw{}, ErrGap
 	}
 	return raw, nil
+}
+
+// Each calls fn with the messages at seqs, which rise, until it returns an error, and passes over those that are not there:
+// trimmed, lost, or not committed yet. It is Get for many at once. The message is valid during the call.
+func (s *Stream) Each(ctx context.Context, seqs []uint64, fn func(Raw) error) error {
+	end, _ := slices.BinarySearch(seqs, s.Committed()+1) // what follows may be half written
+	var failed error
+	err := s.blocks.each(seqs[:end], func(r *record) bool {
+		if failed = context.Cause(ctx); failed != nil || r.seq < s.First() {
+			return failed == nil
+		}
+		raw := Raw{Seq: r.seq, Stored: time.Unix(0, r.time).UTC(), Subject: string(r.subject), Header: stripExpect(r.header), Data: r.data}
+		if !raw.Gap() {
+			failed = fn(raw)
+		}
+		return failed == nil
+	})
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+// each calls fn with the messages at seqs, which rise, until it returns false. A block that has several is opened once.
+func (b *blocks) each(seqs []uint64, fn func(r *record) bool) error {
+	list := b.snapshot()
+	if len(list) == 0 {
+		return nil
+	}
+	buf := scanBuffers.Get().(*[]byte)
+	defer scanBuffers.Put(buf)
+	for len(seqs) > 0 {
+		i := find(list, seqs[0])
+		n := len(seqs)
+		if i+1 < len(list) {
+			n, _ = slices.BinarySearch(seqs, list[i+1].first)
+		}
+		more, err := b.eachIn(list[i], seqs[:n], buf, fn)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) || !more {
+			return err
+		}
+		seqs = seqs[n:]
+	}
+	return nil
+}
+
+// eachIn is each for one block.
+func (b *blocks) eachIn(k *block, seqs []uint64, buf *[]byte, fn func(r *record) bool) (more bool, err error) {
+	f, err := os.Open(b.path(k.index))
+	if err != nil {
+		return true, err
+	}
+	defer f.Close() //nolint:errcheck // read only
+	for _, seq := range seqs {
+		more, _, err := b.scanFile(f, k, seq, seq, buf, fn)
+		if err != nil || !more {
+			return more, err
+		}
+	}
+	return true, nil
 }
 
 func (s *Stream) inRange(ctx context.Context, seq uint64) error {

@@ -134,17 +134,9 @@ func (j *Journal) Journeys(ctx context.Context, bus string, stream *eventlog.Str
 	if err != nil {
 		return nil, err
 	}
-	for _, rec := range records {
-		raw, err := stream.Get(ctx, rec)
-		if errors.Is(err, eventlog.ErrGone) || errors.Is(err, eventlog.ErrGap) || errors.Is(err, eventlog.ErrNotFound) {
-			continue // trimmed or damaged: what is left is told
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read outcomes: %w", err)
-		}
-		if err := readJourneys(out, raw); err != nil {
-			return nil, err
-		}
+	// What is trimmed or damaged is passed over: what is left is told.
+	if err := stream.Each(ctx, records, func(raw eventlog.Raw) error { return readJourneys(out, raw) }); err != nil {
+		return nil, fmt.Errorf("read outcomes: %w", err)
 	}
 	for _, journey := range out {
 		if err := journey.standInRanges(j, bus); err != nil {

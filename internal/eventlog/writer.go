@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -159,6 +160,7 @@ func (s *Stream) take(b *batch) bool {
 			return false
 		}
 		<-s.work
+		runtime.Gosched() // those who are about to append make the batch larger; on an idle machine there are none
 	}
 }
 

@@ -64,6 +64,7 @@ type Bridge struct {
 	hard     context.Context
 	hardStop context.CancelFunc
 	wg       sync.WaitGroup // routers, sweepers, workers
+	hands    hands          // workers without work
 	records  sync.WaitGroup // recorders, which stop last
 
 	announceEvery time.Duration // const announceEvery
@@ -116,7 +117,7 @@ func New(ctx context.Context, o Options) (*Bridge, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open what is known of targets: %w", err)
 	}
-	b := &Bridge{standings: stand, announceEvery: announceEvery, o: o, log: o.Logger.With("component", "bridge"), dead: dead, rules: newRuleCache(),
+	b := &Bridge{standings: stand, announceEvery: announceEvery, hands: newHands(), o: o, log: o.Logger.With("component", "bridge"), dead: dead, rules: newRuleCache(),
 		paths: make(map[string]*path), lanes: make(map[string]*lane)}
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	b.hard, b.hardStop = context.WithCancel(context.WithoutCancel(ctx))

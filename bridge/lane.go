@@ -43,7 +43,7 @@ type taskID struct {
 
 func (t *task) id() taskID { return taskID{t.path, t.seq, t.route.Rule} }
 
-// lane is the path to one target: a queue of live deliveries, workers that exist only while there is work, and the
+// lane is the path to one target: a queue of live deliveries, workers that it has only while there is work, and the
 // parked deliveries that are due.
 //
 // Workers take live deliveries first; after seven of them, while something parked is due, it is that one's turn, so that a
@@ -52,6 +52,8 @@ type lane struct {
 	b       *Bridge
 	name    string
 	waiting *journal.Waiting // what it has on disk
+
+	counters atomic.Pointer[laneCounters] // nil until a delivery succeeded
 
 	mu      sync.Mutex // guards all below
 	def     *targets.Definition
@@ -217,8 +219,7 @@ func (l *lane) start() {
 	room := l.gate.room(now)
 	for range min(work, room, l.def.Delivery.Concurrency-l.workers) {
 		l.workers++
-		l.b.wg.Add(1)
-		go l.work()
+		l.b.employ(l)
 	}
 	at := l.takeMore(now)
 	switch {
@@ -257,9 +258,8 @@ func (l *lane) wake() {
 	l.start()
 }
 
-// work is a worker's goroutine: it ends when there is nothing to do.
+// work makes attempts until there is nothing to do.
 func (l *lane) work() {
-	defer l.b.wg.Done()
 	for {
 		t, target, policy := l.next()
 		if t == nil {
@@ -371,10 +371,10 @@ func (l *lane) recorded(t *task, o journal.Outcome) {
 	l.mu.Unlock()
 	for _, t := range behind {
 		now := l.b.o.Now()
-		t.path.rec.record(t, journal.Outcome{State: journal.Parked, At: now, Due: now, Reason: reasonOrder}, t.path.rec.addNow)
+		t.path.rec.record(t, journal.Outcome{State: journal.Parked, At: now, Due: now, Reason: reasonOrder}, false)
 	}
 	if gone != "" {
-		t.path.rec.record(t, journal.Outcome{State: journal.Cancelled, At: l.b.o.Now(), Reason: gone}, t.path.rec.addNow)
+		t.path.rec.record(t, journal.Outcome{State: journal.Cancelled, At: l.b.o.Now(), Reason: gone}, false)
 	}
 }
 

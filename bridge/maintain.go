@@ -78,7 +78,7 @@ func (p *path) trim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	floor, _, _ := p.track.state()
+	floor, _ := p.track.state()
 	indexed, err := j.Indexed(p.name)
 	if err != nil {
 		return err

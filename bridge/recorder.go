@@ -34,6 +34,7 @@ type recorder struct {
 	err     error     // why the last attempt to write failed; nil when it works
 	closed  bool
 	urgent  bool // somebody waits for what was added
+	soon    bool // the next of a key does
 	ended   bool
 	wake    chan struct{}
 }
@@ -51,9 +52,12 @@ const (
 	// or much smaller.
 	messageSize = 256 << 10
 	// gatherFor is how long records gather at least between two messages, and pressing how many bytes do not wait: a message
-	// costs a sync of the disk, which intake wants too, and nobody but sync waits for one.
-	gatherFor = 5 * time.Millisecond
-	pressing  = 64 << 10
+	// costs a sync of the disk, which intake wants too, and as much processor time as an event. A crash repeats what was
+	// delivered meanwhile.
+	gatherFor = 10 * time.Millisecond
+	// gatherKeyed is gatherFor when there is an outcome that the next delivery of its key waits for.
+	gatherKeyed = 5 * time.Millisecond
+	pressing    = 64 << 10
 	// floorEvery is how long a floor may go unwritten when nothing else is.
 	floorEvery = time.Second
 	// stopGrace is how long a message may take when a stop may wait no longer.
@@ -71,24 +75,19 @@ func newRecorder(p *path, stream *eventlog.Stream, floor uint64) *recorder {
 // add calls fn with the encoder once there is room, and then after once the records are committed. It blocks while
 // there is no room. It returns false, and calls neither, when the recorder has ended; if it ends later after is not
 // called.
-func (r *recorder) add(fn func(*journal.Encoder), after func()) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for r.bytes+r.enc.Len() >= recorderRoom && !r.ended {
-		r.room.Wait()
-	}
-	return r.put(fn, after)
-}
+func (r *recorder) add(fn func(*journal.Encoder), after func()) bool { return r.put(true, fn, after) }
 
 // addNow is add without waiting for room: for the recorder's own goroutine, which makes the room.
 func (r *recorder) addNow(fn func(*journal.Encoder), after func()) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.put(fn, after)
+	return r.put(false, fn, after)
 }
 
-// put is called with mu held.
-func (r *recorder) put(fn func(*journal.Encoder), after func()) bool {
+func (r *recorder) put(wait bool, fn func(*journal.Encoder), after func()) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for wait && r.bytes+r.enc.Len() >= recorderRoom && !r.ended {
+		r.room.Wait()
+	}
 	if r.ended {
 		return false
 	}
@@ -116,7 +115,7 @@ func (r *recorder) signal() {
 
 // seal ends the message that is gathering; the floor goes along. Called with mu held.
 func (r *recorder) seal() {
-	if floor, _, _ := r.p.track.state(); floor > r.floor {
+	if floor, _ := r.p.track.state(); floor > r.floor {
 		r.enc.Floor(floor)
 		r.floor = floor
 	}
@@ -129,14 +128,19 @@ func (r *recorder) seal() {
 }
 
 // outcome records what became of a delivery. The first outcome of a live delivery settles it for the floor.
-func (r *recorder) outcome(t *task, o journal.Outcome) { r.record(t, o, r.add) }
+func (r *recorder) outcome(t *task, o journal.Outcome) { r.record(t, o, true) }
 
-func (r *recorder) record(t *task, o journal.Outcome, add func(func(*journal.Encoder), func()) bool) {
+// record is outcome; wait says whether it waits for room, as add, or not, as addNow.
+func (r *recorder) record(t *task, o journal.Outcome, wait bool) {
 	o.Seq, o.Route, o.Key = t.seq, t.route, t.key
 	settles := !t.settled.Swap(true)
-	if !add(func(e *journal.Encoder) {
+	if !r.put(wait, func(e *journal.Encoder) {
 		t.final = true
 		e.Outcome(o)
+		if t.key != 0 && !r.soon {
+			r.soon = true
+			r.signal()
+		}
 	}, func() {
 		if settles {
 			r.p.track.done(t.seq)
@@ -216,7 +220,7 @@ func (r *recorder) run() {
 	flush := false
 	var last time.Time // when the last message was taken
 	for {
-		r.gather(last.Add(gatherFor))
+		r.gather(last)
 		last = time.Now()
 		m, ok := r.take(flush)
 		flush = false
@@ -242,21 +246,26 @@ func (r *recorder) run() {
 	}
 }
 
-// gather lets records come together until a moment, or until they press.
-func (r *recorder) gather(until time.Time) {
-	d := time.Until(until)
-	if d <= 0 {
+// gather lets records come together for some time after the last message was taken, or until they press.
+func (r *recorder) gather(last time.Time) {
+	if time.Since(last) >= gatherFor {
 		return
 	}
-	timer := time.NewTimer(d)
+	timer := time.NewTimer(gatherFor)
 	defer timer.Stop()
 	for {
 		r.mu.Lock()
 		now := r.closed || r.urgent || len(r.full) > 0 || r.enc.Len() >= pressing
+		until := last.Add(gatherFor)
+		if r.soon {
+			until = last.Add(gatherKeyed)
+		}
 		r.mu.Unlock()
-		if now {
+		d := time.Until(until)
+		if now || d <= 0 {
 			return
 		}
+		timer.Reset(d)
 		select {
 		case <-r.wake:
 		case <-timer.C:
@@ -283,7 +292,7 @@ func (r *recorder) take(flush bool) (message, bool) {
 	if len(r.full) == 0 && (flush || r.closed || r.enc.Len() > 0 || len(r.waiting) > 0) {
 		r.seal()
 	}
-	r.urgent = r.urgent && len(r.full) > 1
+	r.urgent, r.soon = r.urgent && len(r.full) > 1, false
 	if len(r.full) == 0 {
 		r.ended = r.ended || r.closed
 		r.room.Broadcast()

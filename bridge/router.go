@@ -91,7 +91,7 @@ func (p *path) resume() (next uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	floor, _, _ := p.track.state()
+	floor, _ := p.track.state()
 	routed = max(routed, floor)
 	var live []journal.Pending
 	owed := make(map[uint64]int)
@@ -366,7 +366,10 @@ func (p *path) expressionFailed(r *rules.Rule, _ error) {
 // withinWindow returns once few enough events are unsettled; false if the path is stopping.
 func (p *path) withinWindow() bool {
 	for {
-		floor, open, moved := p.track.state()
+		if _, open := p.track.state(); open < p.b.o.Window {
+			return true
+		}
+		floor, open, moved := p.track.wait()
 		if open < p.b.o.Window {
 			return true
 		}

@@ -13,11 +13,11 @@ type tracker struct {
 	open  []int32    // a ring: open[(head+i)%len] are the records still missing for sequence floor+1+i
 	head  int
 	n     int
-	moved chan struct{} // closed and replaced when the floor moves
+	moved chan struct{} // closed when the floor moves; nil while nobody waits for that
 }
 
 func newTracker(floor uint64) *tracker {
-	return &tracker{floor: floor, open: make([]int32, 1024), moved: make(chan struct{})}
+	return &tracker{floor: floor, open: make([]int32, 1024)}
 }
 
 // add says that seq, the next one, waits for count records. A count of 0 is settled at once.
@@ -52,9 +52,9 @@ func (t *tracker) advance(before uint64) {
 		t.n--
 		t.floor++
 	}
-	if t.floor != before {
+	if t.floor != before && t.moved != nil {
 		close(t.moved)
-		t.moved = make(chan struct{})
+		t.moved = nil
 	}
 }
 
@@ -74,9 +74,19 @@ func (t *tracker) done(seq uint64) {
 	}
 }
 
-// state returns the floor, how many sequences above it are tracked, and a channel that is closed when the floor moves.
-func (t *tracker) state() (floor uint64, open int, moved <-chan struct{}) {
+// state returns the floor, and how many sequences above it are tracked.
+func (t *tracker) state() (floor uint64, open int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.floor, t.n
+}
+
+// wait is state with a channel that is closed when the floor moves from there.
+func (t *tracker) wait() (floor uint64, open int, moved <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.moved == nil {
+		t.moved = make(chan struct{})
+	}
 	return t.floor, t.n, t.moved
 }

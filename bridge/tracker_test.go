@@ -8,7 +8,7 @@ import (
 )
 
 func floorOf(t *tracker) uint64 {
-	f, _, _ := t.state()
+	f, _ := t.state()
 	return f
 }
 
@@ -20,7 +20,7 @@ func TestTrackerMovesOverSettledEventsOnly(t *testing.T) {
 	if f := floorOf(tr); f != 10 {
 		t.Fatalf("floor %d before anything is settled, want 10", f)
 	}
-	_, open, moved := tr.state()
+	_, open, moved := tr.wait()
 	if open != 5 {
 		t.Errorf("%d open, want 5", open)
 	}

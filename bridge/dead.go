@@ -242,7 +242,7 @@ type DeadLetter struct {
 	received time.Time // of the event
 }
 
-// pageBytes is how many bytes of dead letters a page holds; it may be more by one of them.
+// pageBytes is how many bytes of dead letters, or of events, a page holds; it may be more by one of them.
 const pageBytes = 8 << 20
 
 // DeadPage is a part of a list of dead letters, newest first. It may be short, or empty, and still have a NextCursor: they

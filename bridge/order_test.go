@@ -121,6 +121,13 @@ func TestAFailingHeadBlocksOnlyItsKey(t *testing.T) {
 	if d.State != journal.Parked || d.Reason != "order" || len(d.Attempts) != 0 {
 		t.Errorf("delivery %+v", d)
 	}
+	first := f.journey("k0/0", bridge.StatePending)
+	if d.Behind == nil || d.Behind.Position != first.Position.String() || d.Behind.Rule != "all" || d.Behind.Attempts == 0 {
+		t.Errorf("it waits behind %+v, want %s", d.Behind, first.Position)
+	}
+	if b := first.Journey.Deliveries[0].Behind; b != nil {
+		t.Errorf("the first waits behind %+v", b)
+	}
 	f.rebuild()
 	f.parked("ops", count/keys)
 	up.Store(true)

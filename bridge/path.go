@@ -80,6 +80,9 @@ func (b *Bridge) openPath(ctx context.Context, doc *BusDoc) (*path, error) {
 	p.hard, p.hardStop = context.WithCancel(b.hard)
 	p.track = newTracker(floor)
 	p.rec = newRecorder(p, journey, floor)
+	if _, err := b.o.Journal.TakeCancelled(p.name); err != nil { // by records of an earlier run, which counted it
+		return nil, err
+	}
 	b.records.Add(1)
 	go func() {
 		defer b.records.Done()
@@ -407,7 +410,11 @@ func (p *path) cancelParked(gone func(journal.Route) bool, reason string) {
 		}
 		o := journal.Outcome{Seq: d.Seq, Route: d.Route, State: journal.Cancelled, At: now, Reason: reason}
 		ordered = ordered || d.Key != 0
-		return p.rec.add(func(e *journal.Encoder) { e.Outcome(o) }, nil), nil
+		if !p.rec.add(func(e *journal.Encoder) { e.Outcome(o) }, nil) {
+			return false, nil
+		}
+		p.cancelled(d.Route.Target, 1)
+		return true, nil
 	})
 	if err != nil {
 		p.b.log.Error("parked deliveries were not cancelled", "bus", p.name, "err", err)

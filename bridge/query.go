@@ -54,7 +54,8 @@ type JourneyDelivery struct {
 	State      journal.State `json:"state"`
 	Reason     string        `json:"reason,omitempty"` // why it is in that state
 	Due        *time.Time    `json:"due,omitempty"`
-	Range      *JourneyRange `json:"range,omitempty"` // where it waits, if it is parked in a range
+	Range      *JourneyRange `json:"range,omitempty"`  // where it waits, if it is parked in a range
+	Behind     *JourneyHead  `json:"behind,omitempty"` // what has its turn first, if it waits for something of its key
 	Attempts   []Attempt     `json:"attempts"`
 	DeadLetter string        `json:"deadLetter,omitempty"` // its id
 
@@ -300,6 +301,9 @@ func (p *path) journeyOf(ctx context.Context, f *Found) (*Journey, error) {
 		if err := p.whereRanged(&out.Deliveries[i]); err != nil {
 			return nil, err
 		}
+		if err := p.whatIsFirst(&out.Deliveries[i], seq); err != nil {
+			return nil, err
+		}
 	}
 	out.bound()
 	return out, p.verdicts(out, f.Event, seq)
@@ -440,8 +444,8 @@ type SearchQuery struct {
 var Outcomes = []string{journal.Parked.String(), journal.Delivered.String(), journal.Dead.String(), journal.Expired.String(),
 	journal.Cancelled.String(), journal.Discarded.String()}
 
-// SearchPage is a part of a list of events, newest first. A page may be short, or empty, and still have a NextCursor:
-// the scan budget was used up.
+// SearchPage is a part of a list of events, newest first. A page may be short, or empty, and still have a NextCursor: the
+// scan budget was used up, or its events have 8 MiB together; it may be more by one of them.
 type SearchPage struct {
 	Items      []Found
 	NextCursor string // "" on the last page
@@ -476,6 +480,7 @@ func (b *Bridge) Search(ctx context.Context, bus string, q SearchQuery) (SearchP
 	if q.Outcome != "" && (q.Target == "" || !slices.Contains(Outcomes, q.Outcome)) {
 		return page, fault.Invalidf("/outcome", "must be one of %s, and goes with target", strings.Join(Outcomes, ", "))
 	}
+	size := 0
 	for budget := searchBudget; budget > 0; {
 		found, next, cost, err := p.candidates(ctx, q, before, limit, budget)
 		if err != nil {
@@ -496,7 +501,8 @@ func (b *Bridge) Search(ctx context.Context, bus string, q SearchQuery) (SearchP
 			if f.State = stateOf(j); q.Status != "" && f.State != q.Status || !j.has(q.Target, q.Outcome) {
 				continue
 			}
-			if page.Items = append(page.Items, *f); len(page.Items) == limit {
+			page.Items = append(page.Items, *f)
+			if size += sizeOf(f.Event); len(page.Items) == limit || size >= pageBytes {
 				next = e.Seq
 				budget = 0
 				break
@@ -520,7 +526,7 @@ func (j *Journey) has(target, outcome string) bool {
 // candidates returns events below before (0 = all) that q selects, its status and outcome aside, newest first; next is
 // the before to go on with, 1 or less if there are no more. cost is how many messages were looked at.
 func (p *path) candidates(ctx context.Context, q SearchQuery, before uint64, limit, budget int) (found []eventlog.Entry, next uint64, cost int, err error) {
-	lq := eventlog.Query{From: q.From, To: q.To, Type: q.Type, Source: q.Source, Subject: q.Subject, Limit: limit, Newest: true, Budget: budget}
+	lq := eventlog.Query{From: q.From, To: q.To, Type: q.Type, Source: q.Source, Subject: q.Subject, Limit: limit, Newest: true, Budget: budget, MaxBytes: pageBytes}
 	if before > 0 {
 		if lq.ToSeq = before - 1; lq.ToSeq == 0 {
 			return nil, 0, 1, nil
@@ -604,9 +610,13 @@ func (p *path) firstSince(ctx context.Context, at time.Time) (uint64, error) {
 	return low, nil
 }
 
-// wanted reads the events that a view has named, at most limit, and keeps those that q selects.
+// wanted reads the events that a view has named, at most limit and about pageBytes, and keeps those that q selects.
 func (p *path) wanted(ctx context.Context, q SearchQuery, seqs []uint64, limit int) (found []eventlog.Entry, next uint64, cost int, err error) {
-	for _, seq := range seqs {
+	size := 0
+	for i, seq := range seqs {
+		if size >= pageBytes {
+			return found, seqs[i-1], i, nil
+		}
 		e, err := p.log.Get(ctx, seq)
 		if isGone(err) {
 			continue
@@ -617,12 +627,22 @@ func (p *path) wanted(ctx context.Context, q SearchQuery, seqs []uint64, limit i
 		if r := e.Record; (q.Subject == "" || r.Event.Subject == q.Subject) && (q.Type == "" || r.Event.Type == q.Type) &&
 			(q.Source == "" || r.Event.Source == q.Source) && within(r.Received, q.From, q.To) {
 			found = append(found, e)
+			size += sizeOf(&r.Event)
 		}
 	}
 	if len(seqs) == limit {
 		next = seqs[len(seqs)-1]
 	}
 	return found, next, max(len(seqs), 1), nil
+}
+
+// sizeOf is about how many bytes an event has.
+func sizeOf(e *event.Event) int {
+	n := len(e.ID) + len(e.Source) + len(e.Type) + len(e.Subject) + len(e.DataContentType) + len(e.DataSchema) + len(e.Data)
+	for _, x := range e.Extensions {
+		n += len(x.Name) + len(x.Canonical())
+	}
+	return n
 }
 
 // deliveriesOf is a journey without explanations.

@@ -75,7 +75,7 @@ func (l *lane) wasRanged(p *path) {
 	l.start()
 	l.mu.Unlock()
 	if removed { // nobody looks there any more
-		p.rec.addNow(func(e *journal.Encoder) { e.Drop(journal.Drop{Target: l.name}) }, nil)
+		p.rec.addNow(func(e *journal.Encoder) { e.Drop(journal.Drop{Target: l.name}) }, p.countCancelled)
 	}
 }
 
@@ -254,7 +254,26 @@ func (p *path) ranged(ctx context.Context, target string, r journal.Range, limit
 // dropRanged cancels what is ranged for deleted rules, or for deleted targets.
 func (p *path) dropRanged(drops ...journal.Drop) {
 	for _, d := range drops {
-		p.rec.add(func(e *journal.Encoder) { e.Drop(d) }, nil)
+		p.rec.add(func(e *journal.Encoder) { e.Drop(d) }, p.countCancelled)
+	}
+}
+
+// countCancelled counts what Drop records have ended. It is called by the recorder, when one is in the views.
+func (p *path) countCancelled() {
+	cancelled, err := p.b.o.Journal.TakeCancelled(p.name)
+	if err != nil {
+		p.b.log.Error("cancelled deliveries are not counted", "bus", p.name, "err", err)
+		return
+	}
+	for target, n := range cancelled {
+		p.cancelled(target, n)
+	}
+}
+
+// cancelled counts deliveries that no task ends.
+func (p *path) cancelled(target string, n uint64) {
+	if p.b.lane(target) != nil { // the series of a deleted target have ended
+		p.b.metrics.outcomes.WithLabelValues(target, journal.Cancelled.String()).Add(float64(n))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/event"
@@ -66,7 +67,13 @@ func (f *fixture) rebuild() {
 func downFor(t *testing.T, count int, up *atomic.Bool) *fixture {
 	t.Helper()
 	f := newFixture(t)
-	f.opts = bridge.Options{RangeAfter: 50, LiveQueue: 20, Unsettled: 50 * time.Millisecond}
+	f.down(count, up)
+	return f
+}
+
+func (f *fixture) down(count int, up *atomic.Bool) {
+	f.t.Helper()
+	f.opts.RangeAfter, f.opts.LiveQueue, f.opts.Unsettled = 50, 20, 50*time.Millisecond
 	f.target("ops", `{"concurrency":4,"breaker":{"minAttempts":3,"open":"100ms","maxOpen":"100ms"},"retry":{"schedule":["50ms"],"maxAttempts":1000}}`, func(targets.Delivery) error {
 		if up.Load() {
 			return nil
@@ -85,7 +92,6 @@ func downFor(t *testing.T, count int, up *atomic.Bool) *fixture {
 		return fmt.Sprintf("%+v", s), s.Parked >= f.opts.RangeAfter+s.Ranged
 	})
 	f.publish("reading", "e", records, count-4-records, []byte("{}"))
-	return f
 }
 
 // A target that stays down has some deliveries parked, and a range for the rest: no record of its own for each. When it is
@@ -245,6 +251,35 @@ func TestADeletedRuleLeavesTheRange(t *testing.T) {
 			t.Errorf("account %+v", d)
 		}
 	}
+}
+
+// What a deleted rule takes out of a range is counted as it is where each has a record.
+func TestWhatLeavesARangeIsCounted(t *testing.T) {
+	const count = 300
+	var up atomic.Bool
+	f := newFixture(t)
+	reg := prometheus.NewRegistry()
+	f.opts.Registerer = reg
+	f.down(count, &up)
+	defer func() { f.stop(time.Second) }()
+	f.waits("ops", count)
+	f.setRules(nil)
+	f.balanced()
+	f.eventually(func() (string, bool) {
+		n := 0.0
+		families, err := reg.Gather()
+		f.must(err)
+		for _, family := range families {
+			for _, m := range family.GetMetric() {
+				for _, l := range m.GetLabel() {
+					if family.GetName() == "rialto_deliveries_total" && l.GetValue() == "cancelled" {
+						n += m.GetCounter().GetValue()
+					}
+				}
+			}
+		}
+		return fmt.Sprintf("%v cancelled deliveries are counted, want %d", n, count), n == count
+	})
 }
 
 // Rules and targets that were deleted while nothing ran end what was ranged for them at the next start.

@@ -49,7 +49,7 @@ type StatusPolicy struct {
 
 // DefaultDeliveryPolicy is what a document without delivery has.
 func DefaultDeliveryPolicy() DeliveryPolicy {
-	return DeliveryPolicy{Concurrency: 8, Timeout: 15 * time.Second, Retry: DefaultRetryPolicy(), Breaker: DefaultBreakerPolicy(),
+	return DeliveryPolicy{Concurrency: 32, Timeout: 15 * time.Second, Retry: DefaultRetryPolicy(), Breaker: DefaultBreakerPolicy(),
 		Status: StatusPolicy{Disable: []int{410}}}
 }
 

@@ -201,7 +201,7 @@ const deliverySchema = `{
   "type": "object",
   "additionalProperties": false,
   "properties": {
-    "concurrency": {"type": "integer", "minimum": 1, "maximum": 256, "default": 8, "description": "Attempts at the same time."},
+    "concurrency": {"type": "integer", "minimum": 1, "maximum": 256, "default": 32, "description": "Attempts at the same time."},
     "timeout": {"type": "string", "default": "15s", "description": "Of one attempt, 1s to 60s."},
     "rateLimit": {
       "type": "object",

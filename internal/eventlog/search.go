@@ -22,6 +22,7 @@ type Query struct {
 	Limit      int    // events; 0 is 100
 	Newest     bool   // from the end backwards
 	Budget     int    // messages looked at; 0 is 200000
+	MaxBytes   int    // of events found, after which it ends; 0 is 4 MiB
 }
 
 const (
@@ -36,7 +37,7 @@ type SearchResult struct {
 	Scanned int    // messages looked at
 }
 
-// Search looks through the log. It ends at the limit, at the end, or when the budget is used up; then Next says where
+// Search looks through the log. It ends at a limit, at the end, or when the budget is used up; then Next says where
 // to go on. Blocks outside the times are passed over without cost.
 func (b *Bus) Search(ctx context.Context, q Query) (SearchResult, error) {
 	if q.Limit <= 0 {
@@ -44,6 +45,9 @@ func (b *Bus) Search(ctx context.Context, q Query) (SearchResult, error) {
 	}
 	if q.Budget <= 0 {
 		q.Budget = searchBudget
+	}
+	if q.MaxBytes <= 0 {
+		q.MaxBytes = readMaxBytes
 	}
 	s := b.stream
 	low, high := max(q.FromSeq, s.First(), 1), s.Committed()
@@ -67,6 +71,7 @@ type search struct {
 	coarse subjectQuery
 	ctx    context.Context //nolint:containedctx // lives as long as the call
 	res    SearchResult
+	bytes  int // of what was found
 	err    error
 }
 
@@ -113,9 +118,10 @@ func (f *search) look(r *record) bool {
 	} else if f.coarse.match(r.subject) {
 		if rec := f.bus.decode(r); rec != nil && f.wanted(rec) {
 			f.res.Entries = append(f.res.Entries, Entry{r.seq, rec})
+			f.bytes += len(r.header) + len(r.data)
 		}
 	}
-	return len(f.res.Entries) < f.q.Limit && f.res.Scanned < f.q.Budget
+	return len(f.res.Entries) < f.q.Limit && f.res.Scanned < f.q.Budget && f.bytes < f.q.MaxBytes
 }
 
 // wanted checks the whole values.

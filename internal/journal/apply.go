@@ -36,6 +36,7 @@ type application struct {
 	highest    map[byte]uint64 // of the sequences of other streams that were named
 	backlog    map[string]*backlog
 	dropped    map[RoutePair]uint64
+	cancelled  map[string]uint64 // what a Drop ended, by target
 
 	key, value []byte // scratch
 }
@@ -93,6 +94,7 @@ func (j *Journal) Apply(bus string, record uint64, message []byte) error {
 type feed struct {
 	applied, base, routed uint64
 	live                  map[pendingID]Pending // some of the live deliveries
+	cancelled             map[string]uint64     // what Drop records ended, by target
 }
 
 // maxLive is how many deliveries a feed remembers: what is under way at a time, as long as targets answer at once. About 1 MB.
@@ -120,6 +122,18 @@ func (j *Journal) feedOf(bus string) (*feed, error) {
 	return f, nil
 }
 
+// TakeCancelled returns how many deliveries the Drop records of a bus have ended since it was asked last, by target. It is for
+// the goroutine that calls Apply.
+func (j *Journal) TakeCancelled(bus string) (map[string]uint64, error) {
+	f, err := j.feedOf(bus)
+	if err != nil {
+		return nil, err
+	}
+	n := f.cancelled
+	f.cancelled = nil
+	return n, nil
+}
+
 // forgetFeed is called when the views of a bus are changed otherwise than by Apply.
 func (j *Journal) forgetFeed(bus string) {
 	j.mu.Lock()
@@ -130,6 +144,12 @@ func (j *Journal) forgetFeed(bus string) {
 // remember brings in what a message has changed, when it is in the views.
 func (f *feed) remember(a *application) {
 	f.applied, f.routed = a.record, max(f.routed, a.last)
+	for target, n := range a.cancelled {
+		if f.cancelled == nil {
+			f.cancelled = make(map[string]uint64)
+		}
+		f.cancelled[target] += n
+	}
 	for id, d := range a.deliveries {
 		if d.over || d.State != Live {
 			delete(f.live, id)

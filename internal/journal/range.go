@@ -384,6 +384,10 @@ func (a *application) drop(d Drop) error {
 			return err
 		}
 		b.Count -= min(b.Count, c.Ranged)
+		if a.cancelled == nil {
+			a.cancelled = make(map[string]uint64)
+		}
+		a.cancelled[c.pair.Target] += c.Ranged
 		c.Cancelled += c.Ranged
 		c.Ranged = 0
 		if b.Count == 0 {

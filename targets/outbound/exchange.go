@@ -21,6 +21,7 @@ type Message struct {
 	URL    *url.URL    // shared, not changed
 	Header http.Header // given away: Exchange adds to it; its value slices are shared, not changed. Host and what frames a message are not in it.
 	Body   []byte      // not to be changed afterwards: it may still be on its way when Exchange has returned
+	Hide   []string    // what of the message nobody is shown when an answer repeats it; see readRefusal
 }
 
 // maxLocation is how much of a redirect's Location an attempt names; its query, which may hold secrets, is left out.
@@ -53,15 +54,15 @@ func Exchange(ctx context.Context, client *http.Client, m Message, now func() ti
 	}
 	e := targets.StatusError(resp.StatusCode, retryAfter)
 	if e != nil {
-		res.Head, _ = readRefusal(resp) // the status has said it; how the rest of the answer fares does not matter
+		res.Head, _ = readRefusal(resp, m.Hide) // the status has said it; how the rest of the answer fares does not matter
 		if to := resp.Header.Get("Location"); to != "" && e.Reason == targets.ReasonRedirect {
-			e.Err = fmt.Errorf("status %d to %s, which is not followed", resp.StatusCode, clip(withoutQuery(to), maxLocation))
+			e.Err = fmt.Errorf("status %d to %s, which is not followed", resp.StatusCode, clip(hide(withoutQuery(to), m.Hide), maxLocation))
 		}
 		return res, e
 	}
 	if err := drain(resp); err != nil {
 		e := failure(ctx, err)
-		e.Status, res.Head = resp.StatusCode, headOf(resp, nil)
+		e.Status, res.Head = resp.StatusCode, headOf(resp, nil, m.Hide)
 		return res, e
 	}
 	return res, nil

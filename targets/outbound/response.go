@@ -54,10 +54,11 @@ func discard(resp *http.Response, n int, err error) error {
 	return err
 }
 
-// readRefusal is drain for an answer that says no, and returns how it began. The body is left out when it is encoded.
-func readRefusal(resp *http.Response) (head string, err error) {
+// readRefusal is drain for an answer that says no, and returns how it began. The body is left out when it is encoded. The texts
+// of hidden, which the request had, do not stand in it, as far as the far side has repeated them as they were.
+func readRefusal(resp *http.Response, hidden []string) (head string, err error) {
 	if resp.ContentLength == 0 || resp.StatusCode < 200 {
-		return headOf(resp, nil), resp.Body.Close()
+		return headOf(resp, nil, hidden), resp.Body.Close()
 	}
 	buf := heads.Get().(*[targets.MaxHead]byte)
 	defer heads.Put(buf)
@@ -68,25 +69,28 @@ func readRefusal(resp *http.Response) (head string, err error) {
 		n += m
 	}
 	body := buf[:n]
+	if n == len(buf) {
+		body = uncut(body, hidden)
+	}
 	if resp.Header.Get("Content-Encoding") != "" {
 		body = nil
 	}
-	return headOf(resp, body), discard(resp, n, err)
+	return headOf(resp, body, hidden), discard(resp, n, err)
 }
 
 // headOf writes the head of an answer, as targets.Exchange describes it.
-func headOf(resp *http.Response, body []byte) string {
+func headOf(resp *http.Response, body []byte, hidden []string) string {
 	var s strings.Builder
-	s.WriteString(clip(resp.Proto+" "+resp.Status, maxHeaderLine) + "\n")
+	s.WriteString(clip(hide(resp.Proto+" "+resp.Status, hidden), maxHeaderLine) + "\n")
 	for _, name := range slices.Sorted(maps.Keys(resp.Header)) {
 		for _, v := range resp.Header[name] {
 			switch {
 			case holdsSecret(name):
-				v = "[redacted]"
+				v = redacted
 			case name == "Location" || name == "Content-Location" || name == "Refresh" || name == "Link":
 				v = withoutQuery(v)
 			}
-			line := clip(name, maxHeaderLine) + ": " + clip(v, maxHeaderLine)
+			line := clip(hide(name, hidden), maxHeaderLine) + ": " + clip(hide(v, hidden), maxHeaderLine)
 			if s.Len()+len(line) > maxHeaderLines {
 				continue
 			}
@@ -94,8 +98,39 @@ func headOf(resp *http.Response, body []byte) string {
 		}
 	}
 	s.WriteByte('\n')
+	if len(hidden) > 0 {
+		body = []byte(hide(string(body), hidden))
+	}
 	s.WriteString(sanitise(body, targets.MaxHead-s.Len()))
 	return s.String()
+}
+
+const (
+	redacted  = "[redacted]"
+	minHidden = 4 // a shorter text would be found where it does not stand
+)
+
+// hide takes texts out of what a far side said.
+func hide(s string, hidden []string) string {
+	for _, h := range hidden {
+		if len(h) >= minHidden {
+			s = strings.ReplaceAll(s, h, redacted)
+		}
+	}
+	return s
+}
+
+// uncut takes the beginning of a text off the end of a body that was not read to its end.
+func uncut(body []byte, hidden []string) []byte {
+	for _, h := range hidden {
+		for n := min(len(h)-1, len(body)); n >= minHidden; n-- {
+			if string(body[len(body)-n:]) == h[:n] {
+				body = body[:len(body)-n]
+				break
+			}
+		}
+	}
+	return body
 }
 
 // secretWords are what names of headers have in common whose values are nobody else's business.

@@ -178,7 +178,7 @@ func FuzzHead(f *testing.F) {
 	f.Add("", "Location", "http://u:p@h/?q#f", []byte("\xff\xfe\u202e"))
 	f.Fuzz(func(t *testing.T, status, name, value string, body []byte) {
 		resp := &http.Response{Proto: "HTTP/1.1", Status: status, Header: http.Header{name: {value, value}, "Set-Cookie": {value}}}
-		head := outbound.HeadOf(resp, body)
+		head := outbound.HeadOf(resp, body, nil)
 		if !sound(head) || len(head) > targets.MaxHead || strings.Count(head, "\n") > 5 {
 			t.Fatalf("head %q", head)
 		}

@@ -18,7 +18,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -60,6 +62,7 @@ type webhook struct {
 type credentials struct {
 	signer  *outbound.Signer // nil = unsigned
 	headers http.Header      // the static headers; values are shared between requests
+	hidden  []string         // what of them is secret, longer texts before those they hold
 	at      time.Time
 }
 
@@ -93,7 +96,7 @@ func (w *webhook) Deliver(ctx context.Context, d targets.Delivery) (targets.Resu
 }
 
 func (w *webhook) message(d targets.Delivery, creds *credentials, now time.Time) outbound.Message {
-	m := outbound.Message{Method: http.MethodPost, URL: w.url, Header: make(http.Header, 16)}
+	m := outbound.Message{Method: http.MethodPost, URL: w.url, Header: make(http.Header, 16), Hide: creds.hidden}
 	for name, values := range creds.headers {
 		m.Header[name] = values
 	}
@@ -127,7 +130,7 @@ func (w *webhook) credentials(now time.Time) (*credentials, error) {
 			return nil, err
 		}
 		w.env.Logger.Warn("secret not readable, the last one stays in use", slog.Any("err", err))
-		fresh = &credentials{signer: old.signer, headers: old.headers}
+		fresh = &credentials{signer: old.signer, headers: old.headers, hidden: old.hidden}
 	}
 	fresh.at = now
 	w.creds.Store(fresh)
@@ -144,12 +147,17 @@ func (w *webhook) resolve() (*credentials, error) {
 				return nil, err
 			}
 			value = v.Reveal()
+			c.hidden = append(c.hidden, value)
+			if _, credentials, ok := strings.Cut(value, " "); ok { // behind the scheme, such as Bearer
+				c.hidden = append(c.hidden, strings.TrimSpace(credentials))
+			}
 		}
 		if !isFieldValue(value) {
 			return nil, fmt.Errorf("header %s: secret %s %s", h.name, h.secret, badValue)
 		}
 		c.headers[h.name] = []string{value}
 	}
+	slices.SortFunc(c.hidden, func(x, y string) int { return len(y) - len(x) })
 	if len(w.secrets) == 0 {
 		return c, nil
 	}

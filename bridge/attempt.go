@@ -60,10 +60,10 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 	if t.firstAt.IsZero() {
 		t.firstAt = began
 	}
-	ctx, cancel := context.WithTimeout(p.hard, policy.Timeout)
+	ctx := targets.NewWithin(p.hard, policy.Timeout)
 	res, err := deliver(ctx, target, targets.Delivery{ID: deliveryID(p.name, &stored.Event, t.route), Event: t.marked(ev),
 		Bus: p.name, Rule: t.route.Rule, Target: t.route.Target, Attempt: t.attempts + 1, Position: p.position(t.seq)})
-	cancel()
+	ctx.Close()
 	took := p.b.o.Now().Sub(began)
 	if err != nil {
 		if p.hard.Err() != nil { // cut off by our own stop: it is owed as before, and this was no attempt

@@ -33,7 +33,7 @@ type Target interface {
 	// Deliver makes one attempt and blocks until the far side has answered or ctx is done. A nil error means that the
 	// far side accepted the event. An error that is not a *Error counts as ReasonOf says, and as retryable. Result is
 	// filled as far as it is known, also beside an error. The attempt's time limit is the deadline of ctx; a ctx that is
-	// cancelled before it gives ReasonInterrupted.
+	// cancelled before it gives ReasonInterrupted. The bridge's ctx is a *Within, as long as nobody wraps it.
 	Deliver(ctx context.Context, d Delivery) (Result, error)
 }
 

@@ -50,11 +50,17 @@ type deliveryStory struct {
 	State      string         `json:"state"` // live, parked, delivered, dead, expired, cancelled, discarded
 	Reason     string         `json:"reason"`
 	Due        *time.Time     `json:"due"`
+	Behind     *headStory     `json:"behind"`
 	Attempts   []attemptStory `json:"attempts"`
 	DeadLetter string         `json:"deadLetter"`
 
 	Redrives  []redriveStory `json:"redrives"`
 	Discarded *redriveStory  `json:"discarded"`
+}
+
+// headStory is what has its turn first.
+type headStory struct {
+	Position string `json:"position"`
 }
 
 // redriveStory says who made a delivery owed again, or wrote it off.
@@ -388,7 +394,10 @@ func (p *picture) delivery(stem string, d deliveryStory, last bool) {
 		state, colour = "✗ dead letter", p.paint.bad
 	case "parked":
 		state, colour = "◷ parked", p.paint.wait
-		if d.Due != nil {
+		switch {
+		case d.Behind != nil:
+			state = "◷ parked behind " + clean(d.Behind.Position)
+		case d.Due != nil:
 			state = "◷ parked, due " + due(*d.Due, p.now)
 		}
 	case "live":

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/rialto-bridge/rialto/targets"
 )
 
 const (
@@ -53,6 +55,36 @@ type plainConn struct {
 	room    int // bytes that the head of an answer may still take; negative = no limit
 	reused  bool
 	since   time.Time // it has been idle
+
+	shared context.Context // what the attempts over it end with; nil before the first
+	leave  func() bool     // ends looking out for that
+}
+
+// Close closes the connection.
+func (c *plainConn) Close() error {
+	if c.leave != nil {
+		c.leave()
+	}
+	return c.Conn.Close()
+}
+
+var errLeft = errors.New("connection belonged to attempts that were given up")
+
+// follow has the connection wake who reads or writes when an attempt is over. An error says that it is, or that the connection
+// cannot be used for it.
+func (c *plainConn) follow(w *targets.Within) error {
+	if shared := w.Shared(); c.shared != shared {
+		if c.leave != nil && !c.leave() {
+			return errLeft
+		}
+		c.shared = shared
+		c.leave = context.AfterFunc(shared, func() { _ = c.SetDeadline(longAgo) })
+	}
+	end, _ := w.Deadline()
+	if err := c.SetDeadline(end); err != nil {
+		return err
+	}
+	return w.Err() // looked at last: if it ends now, the deadline is set anew
 }
 
 // Read is for in.
@@ -123,7 +155,14 @@ var posted = &http.Request{Method: http.MethodPost}
 // exchange sends a message and reads the head of the answer. answered says whether anything came back.
 func (p *plain) exchange(a *attempt, c *plainConn, m *Message) (resp *http.Response, answered bool, err error) {
 	a.conn = c.Conn
-	stop := context.AfterFunc(a.Context, func() { _ = c.SetDeadline(longAgo) }) // wakes who reads or writes, below and in the body
+	stop := func() bool { return true }
+	if w, ok := a.Context.(*targets.Within); ok {
+		if err := c.follow(w); err != nil {
+			return nil, false, err
+		}
+	} else {
+		stop = context.AfterFunc(a.Context, func() { _ = c.SetDeadline(longAgo) }) // wakes who reads or writes, below and in the body
+	}
 	defer func() {
 		if err != nil {
 			stop()
@@ -213,7 +252,7 @@ func (p *plain) take(address string) *plainConn {
 			return nil
 		}
 		idle := time.Since(c.since)
-		if idle < p.look || idle < idleTimeout && quiet(c.Conn) {
+		if idle < p.look || idle < idleTimeout && c.SetDeadline(time.Time{}) == nil && quiet(c.Conn) {
 			c.reused = true
 			return c
 		}

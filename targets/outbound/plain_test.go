@@ -189,7 +189,7 @@ func TestPlainSendsAgainOnce(t *testing.T) {
 func TestPlainIsStopped(t *testing.T) {
 	for name, say := range map[string]string{"no answer": "", "half a head": "HTTP/1.1 200 OK\r\n", "half a body": "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhell"} {
 		t.Run(name, func(t *testing.T) {
-			there := make(chan struct{}, 2)
+			there := make(chan struct{}, 9)
 			f := playFar(t, func(_ int64, conn net.Conn, in *bufio.Reader) {
 				if _, ok := request(in); ok {
 					io.WriteString(conn, say)
@@ -199,12 +199,24 @@ func TestPlainIsStopped(t *testing.T) {
 			})
 			cl := client(t, loopback(), nil)
 			ctx, cancel := context.WithCancel(t.Context())
-			go func() { <-there; cancel() }()
-			if _, err := post(t, ctx, cl, f.url); err == nil || err.Reason != targets.ReasonInterrupted {
-				t.Errorf("error %v, want interrupted", err)
+			shared, stop := context.WithCancel(t.Context())
+			for _, c := range []struct {
+				ctx  context.Context
+				stop func()
+			}{{ctx, cancel}, {targets.NewWithin(shared, time.Minute), stop}} {
+				go func() { <-there; c.stop() }()
+				if _, err := post(t, c.ctx, cl, f.url); err == nil || err.Reason != targets.ReasonInterrupted {
+					t.Errorf("error %v, want interrupted", err)
+				}
 			}
 			if _, err := post(t, within(t, 50*time.Millisecond), cl, f.url); err == nil || err.Reason != targets.ReasonTimeout {
 				t.Errorf("error %v, want a timeout", err)
+			}
+			if _, err := post(t, targets.NewWithin(t.Context(), 50*time.Millisecond), cl, f.url); err == nil || err.Reason != targets.ReasonTimeout {
+				t.Errorf("error %v, want a timeout", err)
+			}
+			if _, err := post(t, targets.NewWithin(shared, time.Minute), cl, f.url); err == nil || err.Reason != targets.ReasonInterrupted {
+				t.Errorf("error %v before it began, want interrupted", err)
 			}
 			if n := outbound.Kept(cl); n != 0 {
 				t.Errorf("%d connections are kept, none is free", n)
@@ -253,6 +265,38 @@ func TestPlainCloses(t *testing.T) {
 	wg.Wait()
 	if n := outbound.Kept(cl); n != 0 {
 		t.Errorf("%d connections are kept after the end", n)
+	}
+}
+
+// A kept connection serves attempts of several shared contexts, and none that was given up disturbs another.
+func TestPlainIsShared(t *testing.T) {
+	srv := serve(t, func(http.ResponseWriter, *http.Request) {})
+	cl := client(t, loopback(), nil)
+	outbound.LookAlways(cl)
+	try := func(shared context.Context, limit time.Duration, want targets.Reason) {
+		t.Helper()
+		w := targets.NewWithin(shared, limit)
+		defer w.Close()
+		if _, err := post(t, w, cl, srv.URL); want == "" && err != nil || want != "" && (err == nil || err.Reason != want) {
+			t.Fatalf("error %v, want reason %q", err, want)
+		}
+	}
+	a, stopA := context.WithCancel(t.Context())
+	b, stopB := context.WithCancel(t.Context())
+	defer stopB()
+	try(a, time.Minute, "")
+	try(b, time.Minute, "")
+	if n := outbound.Kept(cl); n != 1 {
+		t.Errorf("%d connections are kept, want 1", n)
+	}
+	try(a, time.Minute, "")
+	stopA()
+	try(b, time.Minute, "")
+	try(a, time.Minute, targets.ReasonInterrupted)
+	for range 3 { // a deadline that has passed is not that of the next
+		try(b, time.Nanosecond, targets.ReasonTimeout)
+		try(b, time.Minute, "")
+		try(t.Context(), time.Minute, "")
 	}
 }
 

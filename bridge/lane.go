@@ -53,8 +53,6 @@ type lane struct {
 	name    string
 	waiting *journal.Waiting // what it has on disk
 
-	counters atomic.Pointer[laneCounters] // nil until a delivery succeeded
-
 	mu      sync.Mutex // guards all below
 	def     *targets.Definition
 	target  targets.Target

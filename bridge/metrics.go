@@ -4,7 +4,6 @@ package bridge
 
 import (
 	"strings"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -26,7 +25,6 @@ type metrics struct {
 	matchErrors prometheus.Counter
 	expressions *prometheus.CounterVec
 	trimmed     *prometheus.CounterVec
-	forgets     atomic.Uint64 // how often series of a target were forgotten
 }
 
 func newMetrics(reg prometheus.Registerer, b *Bridge) *metrics {
@@ -83,13 +81,13 @@ func (c busCounters) routed(deliveries int) {
 }
 
 func (m *metrics) outcome(t *task, o journal.Outcome) {
-	if o.State == journal.Delivered && o.Attempt > 0 {
-		m.delivered(t.lane).count(o)
-		return
-	}
 	m.outcomes.WithLabelValues(t.route.Target, o.State.String()).Inc()
 	if o.Attempt > 0 {
-		m.attempts.WithLabelValues(t.route.Target, o.Reason).Inc()
+		result := o.Reason
+		if o.State == journal.Delivered {
+			result = "ok"
+		}
+		m.attempts.WithLabelValues(t.route.Target, result).Inc()
 		m.duration.WithLabelValues(t.route.Target).Observe(o.Duration.Seconds())
 	}
 	if t.lane.isRemoved() { // maybe after its series were forgotten
@@ -97,38 +95,8 @@ func (m *metrics) outcome(t *task, o journal.Outcome) {
 	}
 }
 
-// laneCounters are the counters of one target for attempts that succeed, looked up once and again when series
-// were forgotten.
-type laneCounters struct {
-	outcomes, attempts prometheus.Counter
-	duration           prometheus.Observer
-	forgets            uint64 // as they were then
-}
-
-func (c *laneCounters) count(o journal.Outcome) {
-	c.outcomes.Inc()
-	c.attempts.Inc()
-	c.duration.Observe(o.Duration.Seconds())
-}
-
-// delivered returns the counters of a lane.
-func (m *metrics) delivered(l *lane) *laneCounters {
-	forgets := m.forgets.Load()
-	if c := l.counters.Load(); c != nil && c.forgets == forgets {
-		return c
-	}
-	c := &laneCounters{m.outcomes.WithLabelValues(l.name, journal.Delivered.String()), m.attempts.WithLabelValues(l.name, "ok"),
-		m.duration.WithLabelValues(l.name), forgets}
-	l.counters.Store(c)
-	if l.isRemoved() { // maybe after its series were forgotten
-		m.forgetTarget(l.name)
-	}
-	return c
-}
-
 // forgetTarget ends the series of a target that was deleted.
 func (m *metrics) forgetTarget(name string) {
-	defer m.forgets.Add(1)
 	of := prometheus.Labels{"target": name}
 	m.outcomes.DeletePartialMatch(of)
 	m.attempts.DeletePartialMatch(of)

@@ -22,7 +22,6 @@ func fan(tb testing.TB, sessions int, v packet.Version, qos byte) (*tailer, []*c
 	}
 	g := &Gateway{metrics: m, limits: Limits{}.withDefaults(), log: slog.New(slog.DiscardHandler), now: time.Now}
 	f := &feed{g: g, name: DefaultBus, lane: laneUp}
-	g.feeds.Store(&[]*feed{f})
 	var all []*conn
 	for range sessions {
 		c := &conn{g: g, version: v, maxPacket: 1 << 20}

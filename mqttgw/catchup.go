@@ -27,7 +27,7 @@ func (c *conn) busyWith(groups bool) bool {
 	if s.resends > 0 {
 		return c.mayResend()
 	}
-	return len(s.scans) > 0 && c.mayScan() || c.hasRoom() && (s.at.waits() != nil || groups && s.owed())
+	return len(s.scans) > 0 && c.mayScan() || c.hasRoom() && (s.waits() != nil || groups && s.owed())
 }
 
 // mayResend reports whether what was in flight on an earlier connection may be sent again: the new client may take fewer
@@ -63,7 +63,7 @@ func (c *conn) catchUp() (stuck bool) {
 		due := c.busy() && c.out.size < catchUpSize
 		resend, scan := s.resends > 0, len(s.scans) > 0 && due && c.mayScan()
 		var behind *feed
-		if p := s.at.waits(); p != nil {
+		if p := s.waits(); p != nil {
 			behind = p.feed
 		}
 		var groups []*group
@@ -289,7 +289,7 @@ func (c *conn) redeliverOrStop(m *message) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.hasRoom() || c.ended || c.out.broken {
+	if !c.hasRoom() || c.ended || c.out.broken || s.heldBack(m.feed, m.seq) {
 		p.behind = m.seq
 		return false
 	}

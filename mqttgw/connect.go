@@ -325,6 +325,7 @@ func (c *conn) awaitEnd(s *session) error {
 func (c *conn) writeDown(s *session, p *packet.Connect, expiry uint32) error {
 	s.mu.Lock()
 	s.online, s.version, s.expiry, s.will, s.deadline, s.due = true, c.version, expiry, c.will, time.Time{}, time.Time{}
+	s.recovering = nil // the tails have seen everything
 	s.maxFlying = min(c.g.limits.MaxInFlight, int(p.Properties.Int(packet.ReceiveMaximum, 65535)))
 	s.recorded = s.recorded || c.g.recorder != nil && (expiry > 0 || c.will != nil)
 	recorded, fence, claimed := s.recorded, s.fence, s.claimed

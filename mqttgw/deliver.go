@@ -119,7 +119,7 @@ func (h *hit) add(s *subscription) {
 // its rights say so or have changed since SUBSCRIBE, it does not get.
 func (s *subscription) suits(m *message) bool {
 	own := s.noLocal && m.origin.Client == s.session.key.clientID && m.origin.Principal == s.session.key.principal
-	return s.since.at(m.feed) < m.seq && !own && s.session.mayReceive(m.origin.Topic)
+	return (s.group != nil || s.since.at(m.feed) < m.seq) && !own && s.session.mayReceive(m.origin.Topic)
 }
 
 // hasRoom reports whether another QoS 1 or 2 message can be sent for the first time. The session's mu and mu are held.
@@ -157,7 +157,7 @@ func (s *session) deliver(m *message, h *hit) (start *conn) {
 			return nil
 		}
 		c.put(m, h, 0)
-	case s.resends > 0 || p != nil && p.lagging() || !c.hasRoom():
+	case s.resends > 0 || p != nil && p.lagging() || !c.hasRoom() || s.heldBack(m.feed, m.seq):
 		p = s.at.of(m.feed)
 		if !p.lagging() {
 			s.changed()

@@ -14,3 +14,11 @@ func PublishTo(d *Downlink, device string, rec *event.Record, done func(error)) 
 	rec.Event.Subject = device
 	return d.publish(context.Background(), device, rec, func(r eventlog.Result) { done(r.Err) })
 }
+
+// Feeds are the names of the buses that subscribers are served from.
+func (g *Gateway) Feeds() (names []string) {
+	for _, f := range g.feeds.all() {
+		names = append(names, f.name)
+	}
+	return names
+}

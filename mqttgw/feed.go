@@ -19,6 +19,7 @@ type feed struct {
 	g    *Gateway
 	name string // of the bus; stands in records
 	lane lane
+	rank int // readers that are behind in several feeds read the one with the lowest rank first
 	tail Tail
 	scan *scan
 
@@ -29,9 +30,12 @@ type feed struct {
 	routed  atomic.Uint64 // the last sequence that it has delivered
 	marked  atomic.Uint64 // the last checkpoint in SESSIONS
 
+	stop func() // ends its goroutines and waits for them; guarded by feeds.mu
+
 	waiters atomic.Int32
 	mu      sync.Mutex
 	moved   chan struct{} // guarded by mu; closed when routed moves; nil when nobody waits
+	cuts    []moment      // guarded by mu; that the tail has not passed
 }
 
 func newFeed(g *Gateway, name string, tail Tail) *feed {
@@ -126,19 +130,6 @@ func (f *feed) read(from uint64, most int, dst []eventlog.Entry) (r reading, err
 	return r, nil
 }
 
-// all returns the feeds, those first that are served first. The slice is not to be changed.
-func (g *Gateway) allFeeds() []*feed { return *g.feeds.Load() }
-
-// feedOf returns the feed with a name; nil when there is none.
-func (g *Gateway) feedOf(name string) *feed {
-	for _, f := range g.allFeeds() {
-		if f.name == name {
-			return f
-		}
-	}
-	return nil
-}
-
 // moment is a place in each feed. It is shared and immutable. A feed that is not in it began later.
 type moment []mark
 
@@ -179,7 +170,7 @@ func (m moment) state() (st momentState) {
 // momentOf is the inverse of state, without the feeds that are gone.
 func (g *Gateway) momentOf(st momentState) (m moment) {
 	for _, k := range st {
-		if f := g.feedOf(k.feed); f != nil {
+		if f := g.feeds.named(k.feed); f != nil {
 			m = append(m, mark{f, k.seq})
 		}
 	}
@@ -212,7 +203,7 @@ func (g *Gateway) markedAll() moment {
 }
 
 func (g *Gateway) momentBy(at func(*feed) uint64) moment {
-	feeds := g.allFeeds()
+	feeds := g.feeds.all()
 	m := make(moment, len(feeds))
 	for i, f := range feeds {
 		m[i] = mark{f, at(f)}

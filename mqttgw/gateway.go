@@ -49,6 +49,11 @@ type Options struct {
 	Bus       string // where publishes go that no mapping sends to another bus, and what Tail reads; "" = DefaultBus
 	Publisher Publisher
 	Tail      Tail
+
+	// Tails opens the tail of another bus, for the subscribers to what mappings send there; an error of kind NotFound says
+	// that there is no such bus. The same tail is returned each time. nil = only Bus has subscribers.
+	Tails func(bus string) (Tail, error)
+
 	Sessions  SessionLog // where sessions are kept; nil = they end with their connection
 	Owners    Owners     // which node has a session; nil = this one has all
 	Down      *Downlink  // messages to devices that are on no bus; nil = none
@@ -101,7 +106,8 @@ type Gateway struct {
 	presence  presence
 	recorder  *recorder // nil without Options.Sessions
 	clock     *clock
-	feeds     atomic.Pointer[[]*feed] // those first that are served first
+	feeds     *feeds
+	cuts      cuts
 	walks     [lanes]walk
 	served    atomic.Bool
 	conns     sync.WaitGroup
@@ -160,7 +166,7 @@ func New(o Options) (*Gateway, error) {
 	}
 	g.opts.Directory.serve(g)
 	g.clock = newClock(g)
-	g.feeds.Store(&[]*feed{newFeed(g, o.Bus, o.Tail)})
+	g.feeds = newFeeds(g)
 	if o.Sessions != nil {
 		g.recorder = newRecorder(g, o.Sessions)
 	}
@@ -198,12 +204,10 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	}
 	working, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	for _, f := range g.allFeeds() {
-		own.Go(func() { f.run(working) })
-	}
+	own.Go(func() { g.feeds.serve(working) })
 	own.Go(func() { g.clock.run(working) })
 	endRecorder := g.startRecorder(working)
-	if err := g.opts.Mappings.serve(ctx, g.mark); err != nil {
+	if err := g.opts.Mappings.serve(ctx, g); err != nil {
 		g.log.Warn("topic mappings are in force without a mark", "err", err)
 	}
 
@@ -234,13 +238,8 @@ func (g *Gateway) start(ctx context.Context) error {
 			return fmt.Errorf("mqttgw: %w", err)
 		}
 	}
-	for _, f := range g.allFeeds() {
-		end := f.tail.Committed()
-		at, ok := l.checkpoint.at(f.name)
-		if !ok {
-			at = end
-		}
-		f.begin(min(at, end), end)
+	if err := g.feeds.begin(l.checkpoint); err != nil {
+		return fmt.Errorf("mqttgw: %w", err)
 	}
 	if g.recorder != nil {
 		g.restore(l)
@@ -272,7 +271,7 @@ func (g *Gateway) settleRetained() error {
 		return nil
 	}
 	var errs []error
-	for _, f := range g.allFeeds() {
+	for _, f := range g.feeds.all() {
 		errs = append(errs, g.opts.Retained.advance(f.name, f.routed.Load()))
 	}
 	return errors.Join(append(errs, g.opts.Retained.sync())...)
@@ -300,11 +299,8 @@ func (g *Gateway) acceptAll(ctx context.Context, done func(), lns []net.Listener
 // mark publishes an event about the gateway itself and delivers its outcome.
 func (g *Gateway) mark(ctx context.Context, bus string, rec *event.Record) <-chan error {
 	stored := make(chan error, 1)
-	if bus == DefaultBus {
-		bus = g.opts.Bus
-	}
 	ev := g.own(rec.Event)
-	if err := g.opts.Publisher.Publish(ctx, bus, ev, func(err error) { stored <- err }); err != nil {
+	if err := g.opts.Publisher.Publish(ctx, g.busNamed(bus), ev, func(err error) { stored <- err }); err != nil {
 		stored <- err
 	}
 	return stored

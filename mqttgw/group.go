@@ -58,8 +58,12 @@ func (gr *group) of(f *feed) *share {
 	if sh := gr.find(f); sh != nil {
 		return sh
 	}
-	gr.at = append(gr.at, share{position: position{feed: f}})
-	return &gr.at[len(gr.at)-1]
+	i := 0
+	for i < len(gr.at) && gr.at[i].feed.rank < f.rank {
+		i++
+	}
+	gr.at = slices.Insert(gr.at, i, share{position: position{feed: f}})
+	return &gr.at[i]
 }
 
 // tidy forgets the shares that say nothing any more. mu is held.
@@ -254,13 +258,7 @@ func wakeMembers(members []*subscription) {
 	for _, sub := range members {
 		s := sub.session
 		s.mu.Lock()
-		if c := s.conn; c != nil {
-			c.mu.Lock()
-			if c.busy() {
-				c.startWriter()
-			}
-			c.mu.Unlock()
-		}
+		s.goOn()
 		s.mu.Unlock()
 	}
 }

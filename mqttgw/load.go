@@ -5,6 +5,7 @@ package mqttgw
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
@@ -18,6 +19,7 @@ type loaded struct {
 	fences     map[uint64]uint64
 	byKey      map[sessionKey]uint64
 	groups     map[string]*groupState
+	cuts       []momentState // the last ones
 }
 
 // load reads SESSIONS. It is called before anything else runs, and blocks while it reads.
@@ -60,6 +62,12 @@ func (l *loaded) apply(r *record) {
 	case recordGroupEnd:
 		delete(l.groups, r.group.filter)
 		return
+	case recordCut:
+		if !slices.ContainsFunc(l.cuts, func(m momentState) bool { return slices.Equal(m, r.cut) }) {
+			l.cuts = append(l.cuts, r.cut)
+			l.cuts = l.cuts[max(0, len(l.cuts)-maxCuts):]
+		}
+		return
 	}
 	if r.fence < l.fences[r.epoch] {
 		return
@@ -83,7 +91,7 @@ func (l *loaded) apply(r *record) {
 			s.will = nil
 		}
 	case recordReceived:
-		s.uses = max(s.uses, r.uses)
+		s.use(r.uses)
 		s.drop(r.id)
 		s.received = append(s.received, receivedState{id: r.id, use: r.uses})
 	case recordReleased:
@@ -136,6 +144,20 @@ func (s *sessionState) fly(f flightState) {
 	s.flying = append(s.flying, f)
 }
 
+// use notes that a use of a packet id is written down. Two messages may be stored on two buses, in either order: the uses
+// that are passed over are open.
+func (s *sessionState) use(use uint64) {
+	s.open = slices.DeleteFunc(s.open, func(u uint64) bool { return u == use })
+	if use <= s.uses {
+		return
+	}
+	for u := max(s.uses, use-min(use, maxReceived)) + 1; u < use; u++ {
+		s.open = append(s.open, u)
+	}
+	s.open = s.open[max(0, len(s.open)-maxReceived):]
+	s.uses = use
+}
+
 // stream returns the position in a feed, and makes it when there is none.
 func (s *sessionState) stream(feed string) *streamState {
 	for i := range s.streams {
@@ -163,10 +185,13 @@ func (g *Gateway) restore(l *loaded) {
 	began := g.markedAll()
 	g.recorder.began = [2]moment{began, began}
 	now := g.now()
+	for _, st := range l.cuts {
+		g.cut(g.momentOf(st))
+	}
 	for filter, st := range l.groups {
 		gr := newGroup(g, filter, nil)
 		for _, sh := range st.shares {
-			if f := g.feedOf(sh.feed); f != nil {
+			if f := g.feeds.named(sh.feed); f != nil {
 				at := gr.of(f)
 				at.restore(sh.streamState)
 				at.returned = sh.returned
@@ -177,17 +202,23 @@ func (g *Gateway) restore(l *loaded) {
 		g.router.groupOf(filter, func(string) *group { return gr })
 		g.router.mu.Unlock()
 	}
+	missing := map[string]int{}
 	var over []*session
 	for epoch, st := range l.sessions {
 		s := &session{g: g, key: st.key, epoch: epoch, recorded: true, fence: l.fences[epoch], version: packet.Version(st.version), expiry: st.expiry,
 			deadline: st.deadline, due: st.due, uses: st.uses, online: st.online}
 		s.doubtful = st.online
+		if len(st.open) > 0 {
+			s.recovering = &recovering{above: st.uses, open: st.open}
+		}
 		if st.will != nil {
 			s.will = &will{incoming: *st.will, delay: st.delay}
 		}
 		for _, st := range st.streams {
-			if f := g.feedOf(st.feed); f != nil {
+			if f := g.feeds.named(st.feed); f != nil {
 				s.at.of(f).restore(st)
+			} else if st.lags {
+				missing[st.feed]++
 			}
 		}
 		s.at.tidy()
@@ -210,6 +241,10 @@ func (g *Gateway) restore(l *loaded) {
 	for _, s := range over {
 		g.endSession(s)
 	}
+	for bus, n := range missing {
+		g.metrics.dropped[droppedGone].Add(float64(n))
+		g.log.Warn("sessions were waiting for messages of a bus that is not there any more", "bus", bus, "sessions", n)
+	}
 	for _, gr := range g.router.allGroups() {
 		gr.mu.Lock()
 		empty := len(gr.members) == 0
@@ -225,7 +260,8 @@ func (g *Gateway) restoreLists(s *session, st *sessionState) {
 	for _, sub := range st.subs {
 		s.subs = append(s.subs, newSubscription(s, sub))
 	}
-	g.router.change(s.subs, func(filter string) *group { return newGroup(g, filter, g.ends()) },
+	// A group that is not written down yet begins where its first member has subscribed.
+	g.router.change(s.subs, func(filter string) *group { return newGroup(g, filter, s.subs[s.find(filter)].since) },
 		func() []*subscription { return nil })
 	g.metrics.filters.Add(float64(len(s.subs)))
 	for _, sc := range st.scans {
@@ -234,7 +270,7 @@ func (g *Gateway) restoreLists(s *session, st *sessionState) {
 		}
 	}
 	for _, f := range st.flying {
-		fl := flight{feed: g.feedOf(f.feed), seq: f.seq, id: f.id, stage: f.stage, stored: f.topic != ""}
+		fl := flight{feed: g.feeds.named(f.feed), seq: f.seq, id: f.id, stage: f.stage, stored: f.topic != ""}
 		if fl.feed == nil && !fl.stored {
 			continue // of a bus that is gone
 		}
@@ -279,10 +315,17 @@ func (g *Gateway) recoverReceipt(rec *event.Record) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended || use <= s.uses {
+	r := s.recovering
+	if r == nil {
+		r = &recovering{above: s.uses}
+	}
+	known := len(r.open)
+	r.open = slices.DeleteFunc(r.open, func(u uint64) bool { return u == use })
+	if s.ended || use <= r.above && len(r.open) == known {
 		return
 	}
-	s.uses = use
+	s.recovering = r
+	s.uses = max(s.uses, use)
 	if s.received == nil {
 		s.received = map[uint16]*receipt{}
 	}

@@ -22,10 +22,12 @@ import (
 // old ones made, stands an event of type MappingsChanged. Publishes therefore hold mu for reading from the moment when they
 // look their mapping up until the log has taken them, and a change holds it for writing while it writes its marks.
 type Mappings struct {
+	changing sync.Mutex // one change at a time; taken before mu
+
 	mu      sync.RWMutex
-	byName  map[string]*TopicMapping                                              // guarded by mu
-	root    *mappingNode                                                          // guarded by mu
-	publish func(ctx context.Context, bus string, rec *event.Record) <-chan error // guarded by mu; nil = nobody publishes yet
+	byName  map[string]*TopicMapping // guarded by mu
+	root    *mappingNode             // guarded by mu
+	gateway *Gateway                 // guarded by mu; nil = nobody publishes yet
 }
 
 // MappingsChanged is the type of the mark of a change.
@@ -45,19 +47,59 @@ func (m *Mappings) Set(ctx context.Context, revision uint64, all []*TopicMapping
 	for _, t := range all {
 		next[t.Name] = t
 	}
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	m.mu.RLock()
+	g := m.gateway
+	m.mu.RUnlock()
+	if g != nil {
+		if err := g.feeds.open(ctx, busesOf(next)); err != nil {
+			return err
+		}
+	}
+	if err := m.replace(ctx, revision, next, all); err != nil {
+		return err
+	}
+	if g != nil {
+		g.feeds.want(busesOf(next))
+	}
+	return nil
+}
+
+// replace marks a change and puts it in force.
+func (m *Mappings) replace(ctx context.Context, revision uint64, next map[string]*TopicMapping, all []*TopicMapping) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.mark(ctx, revision, next); err != nil {
 		return err
 	}
 	m.byName, m.root = next, indexMappings(all)
+	if m.gateway != nil {
+		m.gateway.cutHere()
+	}
 	return nil
+}
+
+// busesOf returns the buses that mappings name.
+func busesOf(set map[string]*TopicMapping) []string {
+	buses := map[string]bool{}
+	for _, t := range set {
+		buses[t.Bus] = true
+	}
+	return slices.Sorted(maps.Keys(buses))
+}
+
+// buses returns the buses that the mappings in force name.
+func (m *Mappings) buses() []string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return busesOf(m.byName)
 }
 
 // mark stores the marks of a change. mu is held.
 func (m *Mappings) mark(ctx context.Context, revision uint64, next map[string]*TopicMapping) error {
 	same := maps.EqualFunc(m.byName, next, func(a, b *TopicMapping) bool { return a.Revision == b.Revision })
-	if m.publish == nil || same {
+	if m.gateway == nil || same {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, markTime, errors.New("the log does not take the mark of a change of topic mappings"))
@@ -73,7 +115,7 @@ func (m *Mappings) mark(ctx context.Context, revision uint64, next map[string]*T
 		}
 	}
 	for _, bus := range slices.Sorted(maps.Keys(buses)) {
-		stored := m.publish(ctx, bus, &event.Record{Event: event.Event{Type: MappingsChanged, DataContentType: "application/json", Data: data}})
+		stored := m.gateway.mark(ctx, bus, &event.Record{Event: event.Event{Type: MappingsChanged, DataContentType: "application/json", Data: data}})
 		select {
 		case err = <-stored:
 		case <-ctx.Done():
@@ -114,15 +156,19 @@ func markData(revision uint64, set map[string]*TopicMapping) any {
 }
 
 // serve makes the mappings those of a gateway that publishes, and marks the first ones.
-func (m *Mappings) serve(ctx context.Context, publish func(context.Context, string, *event.Record) <-chan error) error {
+func (m *Mappings) serve(ctx context.Context, g *Gateway) error {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	opened := g.feeds.open(ctx, m.buses()) // those that have been set since the start
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.publish = publish
+	m.gateway = g
 	set := m.byName
 	m.byName = nil
 	err := m.mark(ctx, 0, set)
 	m.byName = set
-	return err
+	g.cutHere() // they may have changed while no process ran
+	return errors.Join(opened, err)
 }
 
 // find returns the mapping of a topic, nil if there is none. mu is held for reading.

@@ -54,6 +54,7 @@ type metrics struct {
 	lifecycleLost prometheus.Counter
 	filters       prometheus.Gauge
 	sessions      prometheus.Gauge
+	feeds         prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -73,6 +74,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		connections: gauge("connections", "Clients that are connected."),
 		filters:     gauge("subscriptions", "Subscriptions of all sessions."),
 		sessions:    gauge("sessions", "Sessions that outlive their connection."),
+		feeds:       gauge("feeds", "Streams that subscribers are served from."),
 		refusals:    counter("refused_total", "Connections that did not get as far as CONNACK 0, by reason.", "reason"),
 		dropped:     map[string]prometheus.Counter{}, authFailures: map[string]prometheus.Counter{},
 		panics: panics.WithLabelValues(), lifecycleLost: lost.WithLabelValues(),
@@ -97,7 +99,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.filters, m.sessions, m.refusals, publishes, deliveries, dropped, failed, panics, lost} {
+	for _, c := range []prometheus.Collector{m.connections, m.filters, m.sessions, m.feeds, m.refusals, publishes, deliveries, dropped, failed, panics, lost} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

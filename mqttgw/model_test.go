@@ -15,9 +15,9 @@ import (
 )
 
 // The model of sessions. Devices subscribe, acknowledge now or later, lose their connections, are taken over and start
-// clean; a publisher publishes; the process is killed after a random number of commits, over and over. Against what a
+// clean; a publisher publishes; topics move from bus to bus; the process is killed after a random number of commits, over and over. Against what a
 // simple model says: with QoS 1 nothing is lost, with QoS 2 everything comes exactly once, and the messages of a topic
-// come first in the order in which they were published.
+// come first in the order in which they were published, whatever bus they are on.
 
 // sent is a published message as the model knows it.
 type sent struct {
@@ -351,10 +351,24 @@ func (m *model) dead() bool {
 	}
 }
 
+// remap moves topics from bus to bus. Killed meanwhile, the next process finds the mappings as they were to be.
+func (m *model) remap() {
+	var filters []string
+	for _, f := range []string{"t/0", "t/1", "t/2"} {
+		if m.rnd.IntN(2) == 0 {
+			filters = append(filters, f)
+		}
+	}
+	m.note("%q go to the other bus", filters)
+	if err := m.w.remap(filters...); err != nil && !m.dead() {
+		m.fail("mappings: %v", err)
+	}
+}
+
 func (m *model) step(pub *modelDevice) {
 	d := m.devices[m.rnd.IntN(len(m.devices))]
 	filter := []string{"#", "t/0", "t/1", "+/2"}[m.rnd.IntN(4)]
-	switch k := m.rnd.IntN(20); {
+	switch k := m.rnd.IntN(21); {
 	case k < 8:
 		m.publish(pub)
 	case d.c == nil:
@@ -375,6 +389,8 @@ func (m *model) step(pub *modelDevice) {
 		d.c, d.held = nil, nil
 		d.connect(false)
 		old.Close()
+	default:
+		m.remap()
 	}
 	if m.dead() {
 		m.kill()
@@ -429,7 +445,7 @@ func (m *model) drain() {
 // stored checks the log: what was published with QoS 2 is there once, in order.
 func (m *model) stored() {
 	seen := map[string]int{}
-	for _, r := range m.w.bus.records() {
+	for _, r := range slices.Concat(m.w.bus.records(), m.w.bus2.records()) {
 		if r.MQTT != nil && r.MQTT.QoS == 2 {
 			seen[string(r.Event.Data)]++
 		}
@@ -469,7 +485,7 @@ func runModel(t *testing.T, seed uint64, steps int) {
 			d.close()
 		}
 	}()
-	m.w.bus.cold = seed%2 == 1 // what is behind rides the shared scan; from the first kill on
+	m.w.bus.cold, m.w.bus2.cold = seed%2 == 1, seed%2 == 1 // what is behind rides the shared scan; from the first kill on
 	m.w.arm(1 + rnd.IntN(40))
 	for range steps {
 		m.step(pub)

@@ -90,7 +90,7 @@ func (p *position) restore(s streamState) {
 	p.liveFrom = s.from
 }
 
-// positions are those of one reader: one for each feed in which there is something to say. In a feed without one the
+// positions are those of one reader, in the order of the feeds: one for each feed in which there is something to say. In a feed without one the
 // reader is live. What find and of return is good until the next call of of or tidy.
 type positions []position
 
@@ -109,8 +109,12 @@ func (ps *positions) of(f *feed) *position {
 	if p := ps.find(f); p != nil {
 		return p
 	}
-	*ps = append(*ps, position{feed: f})
-	return &(*ps)[len(*ps)-1]
+	i := 0
+	for i < len(*ps) && (*ps)[i].feed.rank < f.rank {
+		i++
+	}
+	*ps = slices.Insert(*ps, i, position{feed: f})
+	return &(*ps)[i]
 }
 
 func (ps positions) lagging() bool {
@@ -122,20 +126,20 @@ func (ps positions) lagging() bool {
 	return false
 }
 
+// lagElsewhere reports whether the reader lags in another feed.
+func (ps positions) lagElsewhere(f *feed) bool {
+	for i := range ps {
+		if ps[i].feed != f && ps[i].lagging() {
+			return true
+		}
+	}
+	return false
+}
+
 // lagsIn reports whether the reader lags in a feed.
 func (ps positions) lagsIn(f *feed) bool {
 	p := ps.find(f)
 	return p != nil && p.lagging()
-}
-
-// waits returns the first position that lags and that its reader has to read on from itself; nil when there is none.
-func (ps positions) waits() *position {
-	for i := range ps {
-		if ps[i].lagging() && !ps[i].riding {
-			return &ps[i]
-		}
-	}
-	return nil
 }
 
 func (ps positions) fold() {

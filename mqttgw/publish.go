@@ -153,10 +153,18 @@ func (c *conn) pause(d time.Duration) {
 
 // busOf is where the mapping sends a publish.
 func (g *Gateway) busOf(m *TopicMapping) string {
-	if m == nil || m.Bus == DefaultBus {
+	if m == nil {
 		return g.opts.Bus
 	}
-	return m.Bus
+	return g.busNamed(m.Bus)
+}
+
+// busNamed is the bus that a document calls by a name.
+func (g *Gateway) busNamed(name string) string {
+	if name == DefaultBus {
+		return g.opts.Bus
+	}
+	return name
 }
 
 func conversionError(err error) error {
@@ -231,7 +239,7 @@ func (c *conn) takePublish(first byte, body []byte) error {
 	bus := c.g.busOf(mapping)
 	if p.QoS == 2 && rec.Minted {
 		rec.Event.ID = exactID(c.session.epoch, p.PacketID, pub.receipt.use)
-		rec.Minted = bus == c.g.opts.Bus // another bus is not read after a crash: its deduplication has to know the id
+		rec.Minted = c.g.feeds.named(bus) != nil // what is not read after a crash the bus has to deduplicate by its id
 	}
 	if err := c.g.opts.Publisher.Publish(c.g.life, bus, rec, pub.done); err != nil {
 		pub.done(err)

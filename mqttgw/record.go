@@ -25,6 +25,7 @@ const (
 	recordEnd      recordKind = 'E' // the session is no more
 	recordGroup    recordKind = 'G' // a shared group, whole
 	recordGroupEnd recordKind = 'g'
+	recordCut      recordKind = 'M' // a change of topic mappings
 )
 
 // record is one record, decoded. Which fields are set depends on the kind.
@@ -37,6 +38,7 @@ type record struct {
 	id     uint16       // recordReceived, recordReleased
 	uses   uint64       // recordReceived
 	group  groupState   // recordGroup; recordGroupEnd: the filter only
+	cut    momentState  // recordCut
 }
 
 // sessionState is a session as it is written down.
@@ -45,6 +47,7 @@ type sessionState struct {
 	version  byte
 	expiry   uint32
 	uses     uint64
+	open     []uint64 // uses up to there that were not stored yet, or not written down
 	subs     []subState
 	received []receivedState
 	will     *incoming
@@ -171,6 +174,8 @@ func (r *record) append(dst []byte) []byte {
 			return r.group.append(b)
 		case recordGroupEnd:
 			return appendString(b, r.group.filter)
+		case recordCut:
+			return r.cut.append(b)
 		}
 		b = binary.BigEndian.AppendUint64(b, r.epoch)
 		b = binary.AppendUvarint(b, r.fence)
@@ -214,6 +219,10 @@ func (s *sessionState) append(b []byte) []byte {
 	b = append(b, s.version)
 	b = binary.AppendUvarint(b, uint64(s.expiry))
 	b = binary.AppendUvarint(b, s.uses)
+	b = binary.AppendUvarint(b, uint64(len(s.open)))
+	for _, use := range s.open {
+		b = binary.AppendUvarint(b, use)
+	}
 	b = binary.AppendUvarint(b, uint64(len(s.subs)))
 	var since momentState
 	for _, sub := range s.subs {
@@ -385,6 +394,9 @@ func (c *recordCursor) record(r *record) bool {
 	case recordGroupEnd:
 		r.group.filter = c.text()
 		return true
+	case recordCut:
+		r.cut = c.moment()
+		return true
 	case recordSession, recordProgress, recordReceived, recordReleased, recordFlight, recordEnd:
 	default:
 		return false
@@ -416,6 +428,9 @@ func (c *recordCursor) session(s *sessionState) {
 	s.version = c.byte()
 	s.expiry = uint32(c.number(math.MaxUint32))
 	s.uses = c.number(math.MaxUint64)
+	for n := c.count(); n > 0 && !c.bad; n-- {
+		s.open = append(s.open, c.number(math.MaxUint64))
+	}
 	var since momentState
 	for n := c.count(); n > 0 && !c.bad; n-- {
 		s.subs = append(s.subs, subState{filter: c.text(), opts: c.byte(), id: uint32(c.number(math.MaxUint32)), since: c.again(&since)})

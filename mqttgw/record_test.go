@@ -24,7 +24,7 @@ func someRecords() []*record {
 		flying: []flightState{{feed: "devices", seq: 9, id: 1}, {feed: "devices", seq: 10, id: 2}, {seq: 1 << 50, id: 65535, stage: stageReleased, topic: "a/b", group: "$share/g/t"}},
 		scans:  []scanState{{"a/#", "a/b", there}, {"b/#", "", there}}}
 	return []*record{
-		{kind: recordSession, epoch: 1 << 63, fence: 5, state: sessionState{key: sessionKey{"p", "c\x00é"}, version: 5, expiry: never, uses: 12,
+		{kind: recordSession, epoch: 1 << 63, fence: 5, state: sessionState{key: sessionKey{"p", "c\x00é"}, version: 5, expiry: never, uses: 12, open: []uint64{11, 9},
 			subs: []subState{{"a/+", 2 | optNoLocal | optRetain, 9, there}, {"b", 1, 0, there}, {"$share/g/t", 1, 0, nil}}, received: []receivedState{{7, 11}},
 			will:  &incoming{topic: "w", payload: []byte("x"), qos: 2, retain: true, props: packet.Properties(nil).AppendUser("k", "v")},
 			delay: 30, progress: p}},
@@ -35,6 +35,7 @@ func someRecords() []*record {
 		{kind: recordFlight, epoch: 2, flight: p.flying[1]},
 		{kind: recordEnd, epoch: 2},
 		{kind: recordGroup, group: groupState{"$share/g/t", []shareState{{streamState{feed: "devices", from: 4}, []uint64{1, 2, 300}}, {streamState{feed: "fleet", lags: true}, nil}}}},
+		{kind: recordCut, cut: there},
 		{kind: recordGroupEnd, group: groupState{filter: "$share/g/t"}},
 	}
 }

@@ -95,6 +95,17 @@ func (r *recorder) add(rec *record, then func()) {
 	r.signal()
 }
 
+// flush waits until a message is committed that begins after it was called.
+func (r *recorder) flush(ctx context.Context) error {
+	done := make(chan struct{})
+	r.mu.Lock()
+	r.seal()
+	r.waiting = append(r.waiting, func() { close(done) })
+	r.mu.Unlock()
+	r.signal()
+	return r.await(ctx, done)
+}
+
 // seal ends the message that gathers. mu is held.
 func (r *recorder) seal() {
 	if len(r.buf) > 0 || len(r.waiting) > 0 {
@@ -337,6 +348,9 @@ func (r *recorder) compact(ctx context.Context) error {
 	}
 	first := r.last + 1
 	r.size = 0
+	for _, cut := range r.g.cuts.all() {
+		r.add(&record{kind: recordCut, cut: cut.state()}, nil)
+	}
 	for _, gr := range r.g.router.allGroups() {
 		gr.mu.Lock()
 		if !gr.ended {

@@ -198,6 +198,13 @@ func isLater(kept []byte, feed string, e eventlog.Entry) (bool, error) {
 	return err == nil && old.Record.Received.After(e.Record.Received), err
 }
 
+// begin says that a feed is served from a position on: what it has retained before is here, or was given up.
+func (r *Retained) begin(feed string, position uint64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.move(feed, position)
+}
+
 // advance says that nothing of a feed up to a position is retained that is not here.
 func (r *Retained) advance(feed string, position uint64) error {
 	r.mu.Lock()
@@ -205,6 +212,11 @@ func (r *Retained) advance(feed string, position uint64) error {
 	if position <= r.positions[feed] {
 		return nil
 	}
+	return r.move(feed, position)
+}
+
+// move writes down where a feed is. mu is held.
+func (r *Retained) move(feed string, position uint64) error {
 	if err := r.db.Set(positionKey(feed), number(position), pebble.NoSync); err != nil {
 		return fmt.Errorf("write position of retained messages: %w", err)
 	}

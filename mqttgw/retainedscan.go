@@ -75,7 +75,7 @@ func (c *conn) scanRetained() error {
 
 // sendRetained sends a retained message; false says that there is no room. The session's mu is held.
 func (c *conn) sendRetained(sc *retainedScan, e retainedEntry) bool {
-	f := c.g.feedOf(e.feed) // nil = it came from a bus that is not served any more
+	f := c.g.feeds.named(e.feed) // nil = it came from a bus that is not served any more
 	m, expired := newMessage(f, e.Entry, c.g.now)
 	if expired {
 		c.g.metrics.drop(droppedExpired)

@@ -269,16 +269,19 @@ func (sc *scan) give(s *session, m *message) (start *conn) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.hasRoom() || s.resends > 0 || c.ended || c.out.broken {
+	if !c.hasRoom() || s.resends > 0 || c.ended || c.out.broken || s.heldBack(m.feed, m.seq) {
 		p.behind = m.seq
 		sc.off(s, p)
 		sc.mu.Lock()
 		sc.gotOff++
 		sc.mu.Unlock()
-		return nil
+		if !c.busy() { // it is, if another feed has to be read on first
+			return nil
+		}
+	} else {
+		c.redeliver(m)
+		p.behind = m.seq + 1
 	}
-	c.redeliver(m)
-	p.behind = m.seq + 1
 	if c.out.writing {
 		return nil
 	}
@@ -297,6 +300,7 @@ func (sc *scan) end(next uint64) {
 			}
 			if !p.lagging() {
 				sc.off(s, p)
+				s.goOn()
 			}
 		}
 		s.mu.Unlock()

@@ -53,6 +53,8 @@ type session struct {
 	received map[uint16]*receipt // QoS 2 ids between PUBLISH and PUBREL
 	uses     uint64              // QoS 2 messages so far
 
+	recovering *recovering // nil = nothing is being recovered
+
 	holder atomic.Pointer[conn] // conn, for those who do not hold mu: whose rights count at delivery
 
 	alarm int // place in the clock's heap, from 1; 0 = none; guarded by the clock's mu
@@ -60,9 +62,39 @@ type session struct {
 	hit place // the tails'
 }
 
+// recovering is which QoS 2 messages of a client a start has to look for: those that SESSIONS does not know of.
+type recovering struct {
+	above uint64   // uses above were not written down
+	open  []uint64 // nor these
+}
+
 // find returns the index of a filter's subscription, or -1. mu is held.
 func (s *session) find(filter string) int {
 	return slices.IndexFunc(s.subs, func(sub *subscription) bool { return sub.filter == filter })
+}
+
+// waits returns the first position that lags and that the session has to read on from itself; nil when there is none. mu
+// is held.
+func (s *session) waits() *position {
+	for i := range s.at {
+		if p := &s.at[i]; p.lagging() && !p.riding && !s.heldBack(p.feed, p.next()) {
+			return p
+		}
+	}
+	return nil
+}
+
+// goOn starts the writer if there is something to catch up with. mu is held.
+func (s *session) goOn() {
+	c := s.conn
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy() {
+		c.startWriter()
+	}
 }
 
 // durable reports whether the session outlives its connection and a crash, so that what is promised exactly once has to
@@ -93,7 +125,12 @@ func (s *session) whole() *record {
 	for id, rc := range s.received {
 		if rc.stored {
 			r.state.received = append(r.state.received, receivedState{id: id, use: rc.use})
+		} else {
+			r.state.open = append(r.state.open, rc.use)
 		}
+	}
+	if s.recovering != nil {
+		r.state.open = append(r.state.open, s.recovering.open...)
 	}
 	if s.will != nil {
 		r.state.will, r.state.delay = &s.will.incoming, s.will.delay

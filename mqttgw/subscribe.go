@@ -139,9 +139,7 @@ func (c *conn) subscribe(add []*subscription, handling []byte, since moment, ack
 		changed := false
 		for i, sub := range add {
 			k := s.find(sub.filter)
-			if sub.group == nil { // a group has its own position
-				sub.since = since
-			}
+			sub.since = since
 			if k < 0 {
 				added++
 				s.subs = append(s.subs, sub)

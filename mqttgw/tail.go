@@ -53,7 +53,11 @@ func (f *feed) runTail(ctx context.Context) {
 func (t *tailer) step(ctx context.Context, entries []eventlog.Entry) ([]eventlog.Entry, error) {
 	g, f := t.g, t.f
 	from := f.routed.Load() + 1
-	r, err := f.read(from, tailEntries, entries[:0])
+	most, err := f.toCut(ctx, from, tailEntries)
+	if err != nil {
+		return entries, err
+	}
+	r, err := f.read(from, most, entries[:0])
 	if err != nil {
 		return entries, err
 	}

@@ -21,7 +21,7 @@ type subscription struct {
 	noLocal bool
 	retain  bool              // retain as published
 	id      packet.Properties // the encoded subscription identifier; nil = none
-	since   moment            // events up to there are before the subscription
+	since   moment            // events up to there are before the subscription; a member's group has its own position
 
 	node  *node // where it hangs
 	index int   // in node.subs

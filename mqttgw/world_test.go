@@ -4,6 +4,7 @@ package mqttgw_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/mqttgw"
 )
 
@@ -126,10 +129,29 @@ func (o *memoryOwners) Release(_ context.Context, principal, clientID string, re
 	return nil
 }
 
-// world is a bus and a session log that several gateways live on, one after the other. A kill leaves what was committed.
+// buses are a Publisher and Tails of several buses.
+type buses map[string]*memoryBus
+
+func (b buses) Publish(ctx context.Context, bus string, rec *event.Record, done func(error)) error {
+	if b[bus] == nil {
+		return fault.New(fault.NotFound, "no bus %q", bus)
+	}
+	return b[bus].Publish(ctx, bus, rec, done)
+}
+
+func (b buses) tail(bus string) (mqttgw.Tail, error) {
+	if b[bus] == nil {
+		return nil, fault.New(fault.NotFound, "no bus %q", bus)
+	}
+	return b[bus], nil
+}
+
+// world is buses and a session log that several gateways live on, one after the other. A kill leaves what was committed.
 type world struct {
 	t    testing.TB
-	bus  *memoryBus
+	bus  *memoryBus // devices
+	bus2 *memoryBus // fleet
+	maps *mqttgw.Mappings
 	log  *memoryLog
 	own  *memoryOwners
 	disk *vfs.MemFS // of retained messages
@@ -137,13 +159,16 @@ type world struct {
 	with []setup
 	now  *server
 
+	set    []*mqttgw.TopicMapping // the mappings
+	mapped uint64                 // how often they were changed
+
 	mu     sync.Mutex
 	left   int           // commits until the process is killed; < 0 = never
 	killed chan struct{} // closed then
 }
 
 func newWorld(t testing.TB, with ...setup) *world {
-	w := &world{t: t, bus: newMemoryBus(), log: &memoryLog{}, own: &memoryOwners{claims: map[string]uint64{}}, disk: vfs.NewCrashableMem(), with: with}
+	w := &world{t: t, bus: newMemoryBus(), bus2: newMemoryBus(), maps: mqttgw.NewMappings(), log: &memoryLog{}, own: &memoryOwners{claims: map[string]uint64{}}, disk: vfs.NewCrashableMem(), with: with}
 	w.arm(-1)
 	w.begin()
 	return w
@@ -152,15 +177,16 @@ func newWorld(t testing.TB, with ...setup) *world {
 // begin serves a gateway on what there is.
 func (w *world) begin() {
 	w.t.Helper()
-	bus, log, own := w.bus, w.log, w.own
-	log.commits, bus.commits = w.step, w.step
+	bus, bus2, log, own := w.bus, w.bus2, w.log, w.own
+	log.commits, bus.commits, bus2.commits = w.step, w.step, w.step
+	all := buses{"devices": bus, "fleet": bus2}
 	kept, err := mqttgw.OpenRetained(mqttgw.RetainedOptions{Dir: "retained", FS: w.disk, Logger: quiet()})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.kept = kept
 	w.now = start(w.t, append([]setup{func(o *mqttgw.Options) {
-		o.Publisher, o.Tail, o.Sessions, o.Owners, o.Retained = bus, bus, log, own, kept
+		o.Publisher, o.Tail, o.Tails, o.Sessions, o.Owners, o.Retained, o.Mappings = all, bus, all.tail, log, own, kept, w.maps
 		o.Limits.ProgressEvery = 20 * time.Millisecond
 	}}, w.with...)...)
 	w.now.bus = bus
@@ -172,6 +198,49 @@ func (w *world) begin() {
 		}
 	})
 	w.t.Cleanup(w.now.stop)
+}
+
+// newMaps are the mappings as a new process finds them.
+func (w *world) newMaps() *mqttgw.Mappings {
+	maps := mqttgw.NewMappings()
+	if err := maps.Set(context.Background(), w.mapped, w.set); err != nil {
+		w.t.Fatal(err)
+	}
+	return maps
+}
+
+// remap puts mappings in force that send topics to the bus fleet. It fails when the process is killed meanwhile; then
+// they are in force in the next one.
+func (w *world) remap(filters ...string) error {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	w.mu.Lock()
+	killed := w.killed
+	w.mu.Unlock()
+	go func() {
+		select {
+		case <-killed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return w.remapOn(ctx, filters...)
+}
+
+func (w *world) remapOn(ctx context.Context, filters ...string) error {
+	w.t.Helper()
+	w.mapped++
+	w.set = nil
+	for i, f := range filters {
+		m, err := mqttgw.ParseTopicMapping(fmt.Appendf(nil, `{"name":"m%d","filter":%q,"bus":"fleet"}`, i, f))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		m.Revision = w.mapped
+		w.set = append(w.set, m)
+	}
+	return w.maps.Set(ctx, w.mapped, w.set)
 }
 
 // arm has the process killed after a number of commits.
@@ -206,15 +275,17 @@ func (w *world) kill() {
 	w.mu.Lock()
 	w.left = 0
 	w.mu.Unlock()
-	old, bus, log := w.now, w.bus, w.log
+	old, bus, bus2, log := w.now, w.bus, w.bus2, w.log
 	// The disk first: what it does not have is read from the bus again.
 	w.disk = w.disk.CrashClone(vfs.CrashCloneCfg{})
-	w.bus, w.log = bus.clone(), log.clone()
+	w.bus, w.bus2, w.log, w.maps = bus.clone(), bus2.clone(), log.clone(), w.newMaps()
 	// What the old process does from here on happens to stores that nobody reads again.
 	log.set(func() { log.commits = nil })
 	bus.set(func() { bus.commits = nil })
+	bus2.set(func() { bus2.commits = nil })
 	log.release()
 	bus.release(-1)
+	bus2.release(-1)
 	old.cut()
 	old.stop()
 	w.arm(-1)
@@ -226,6 +297,6 @@ func (w *world) restart() {
 	w.t.Helper()
 	w.now.cut()
 	w.now.stop()
-	w.bus, w.log = w.bus.clone(), w.log.clone()
+	w.bus, w.bus2, w.log, w.maps = w.bus.clone(), w.bus2.clone(), w.log.clone(), w.newMaps()
 	w.begin()
 }

@@ -352,7 +352,7 @@ func (a *App) startMQTT(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.gateway, err = mqttgw.New(mqttgw.Options{Publisher: publisher{a.bridge}, Tail: tail, Sessions: sessions, Owners: owners, Down: down, Retained: retained,
+	a.gateway, err = mqttgw.New(mqttgw.Options{Publisher: publisher{a.bridge}, Tail: tail, Tails: a.tail, Sessions: sessions, Owners: owners, Down: down, Retained: retained,
 		Directory: a.devices, Mappings: a.topics, Lifecycle: !a.o.MQTTQuiet, Anonymous: a.o.MQTTAnonymous, CertificateNames: a.o.MQTTCertNames,
 		Limits:      mqttgw.Limits{MaxConnectRate: a.o.MQTTConnectRate, MaxConnectRatePerIP: a.o.MQTTConnectRatePerIP},
 		EventLimits: event.Limits{MaxData: a.o.MaxData}, Logger: a.o.Logger, Registerer: a.registry})
@@ -381,6 +381,15 @@ func (a *App) openDownlink(ctx context.Context) (*mqttgw.Downlink, error) {
 		return nil, err
 	}
 	return mqttgw.NewDownlink(mqttgw.DownlinkOptions{Log: stream, Subjects: subjects.Of, MaxAge: a.o.DownMaxAge, MaxBytes: a.o.DownMaxBytes, Logger: a.o.Logger}), nil
+}
+
+// tail reads a bus for MQTT subscribers.
+func (a *App) tail(bus string) (mqttgw.Tail, error) {
+	b, err := a.bridge.Bus(bus)
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
 }
 
 // clients is the gateway as the API sees it; nil if there is none.

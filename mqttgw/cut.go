@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// cuts are the moments at which changes of topic mappings came into force, the last few of them: in every feed what the old
+// mappings made is before the cut, and what the new ones make is behind. A change may move a topic from one bus to another,
+// so nobody gets what is behind a cut in one feed before what is before it in the others: not from the tails, which wait
+// for each other at a cut, and not while a session catches up.
+type cuts struct {
+	list atomic.Pointer[[]moment] // oldest first; nil = none
+}
+
+const (
+	maxCuts = 32
+	// cutTime bounds how long a tail waits at a cut: a bus that cannot be read must not keep the others from their subscribers.
+	cutTime = 2 * time.Second
+)
+
+// add adds a cut. One goroutine at a time does so.
+func (c *cuts) add(cut moment) {
+	list := append(slices.Clone(c.all()), cut)
+	list = list[max(0, len(list)-maxCuts):]
+	c.list.Store(&list)
+}
+
+func (c *cuts) all() []moment {
+	if list := c.list.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// cutHere makes a cut at the ends of the feeds. The caller keeps publishes back meanwhile.
+func (g *Gateway) cutHere() {
+	cut := slices.DeleteFunc(g.ends(), func(k mark) bool { return k.feed.lane == laneDown }) // which waits for nobody
+	if len(cut) < 2 {
+		return
+	}
+	g.cut(cut)
+	if g.recorder != nil {
+		g.recorder.add(&record{kind: recordCut, cut: cut.state()}, nil)
+	}
+}
+
+// cut puts a cut in force.
+func (g *Gateway) cut(cut moment) {
+	g.cuts.add(cut)
+	for _, k := range cut {
+		k.feed.mu.Lock()
+		k.feed.cuts = append(k.feed.cuts, cut)
+		k.feed.mu.Unlock()
+	}
+}
+
+// toCut waits until the tail may deliver from a sequence on, and returns how much, most at most. Cuts are in the same
+// order in all feeds, so that no two tails wait for each other.
+func (f *feed) toCut(ctx context.Context, from uint64, most int) (int, error) {
+	for {
+		f.mu.Lock()
+		if len(f.cuts) == 0 {
+			f.mu.Unlock()
+			return most, nil
+		}
+		cut := f.cuts[0]
+		f.mu.Unlock()
+		if at := cut.at(f); from <= at {
+			return int(min(uint64(most), at-from+1)), nil //nolint:gosec // most is small
+		}
+		wait, cancel := context.WithTimeout(ctx, cutTime)
+		err := f.g.awaitTails(wait, cut)
+		cancel()
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		if err != nil {
+			f.g.log.Warn("messages of a topic that has moved may be out of order: another bus is not read", "bus", f.name)
+		}
+		f.mu.Lock()
+		f.cuts = f.cuts[1:]
+		f.mu.Unlock()
+	}
+}
+
+// heldBack reports whether a message has to wait because the session lags before a cut, in another feed, that the message
+// is behind. mu is held.
+func (s *session) heldBack(f *feed, seq uint64) bool {
+	if !s.at.lagElsewhere(f) || f.lane == laneDown {
+		return false
+	}
+	for _, cut := range s.g.cuts.all() {
+		if seq <= cut.at(f) {
+			continue
+		}
+		for i := range s.at {
+			if p := &s.at[i]; p.feed != f && p.lagging() && p.next() <= cut.at(p.feed) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/rialto-bridge/rialto/mqttgw/packet"
+)
+
+// move has topics published to the bus fleet.
+func (w *world) move(filters ...string) {
+	w.t.Helper()
+	if err := w.remap(filters...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// What a mapping sends to another bus reaches subscribers, connected or away, at a restart and after a kill.
+func TestSubscribersOfAnotherBus(t *testing.T) {
+	versions(t, func(t *testing.T, v packet.Version) {
+		w := newWorld(t)
+		here, away := w.now.resume(v, "here", false), w.now.resume(v, "away", false)
+		here.subscribe(1, "fleet/#", "t")
+		away.subscribe(1, "fleet/#", "$share/g/s/#")
+		away.leave()
+		w.move("fleet/#", "s/#")
+		p := w.now.connect(v, "p")
+		p.publish("fleet/1", "a")
+		p.publish("s/1", "shared")
+		if got := here.payloads(1); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("got %q", got)
+		}
+		if len(w.bus2.records()) != 3 { // with the mark of the change
+			t.Errorf("%d events on the bus, want 3", len(w.bus2.records()))
+		}
+		w.kill()
+		p = w.now.connect(v, "p")
+		p.publish("fleet/2", "b")
+		w.restart()
+		p = w.now.connect(v, "p")
+		p.publish("fleet/3", "c")
+		got := w.now.resume(v, "away", true).payloads(4)
+		if slices.Sort(got); !slices.Equal(got, []string{"a", "b", "c", "shared"}) {
+			t.Errorf("got %q", got)
+		}
+		if got := w.now.resume(v, "here", true).payloads(2); !slices.Equal(got[len(got)-2:], []string{"b", "c"}) && !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// A bus is served from its end when the mapping comes into force, also when the process is killed at once.
+func TestAnotherBusBeginsAtItsEnd(t *testing.T) {
+	w := newWorld(t)
+	w.move("fleet/#")
+	p := w.now.connect(packet.V5, "p")
+	p.publish("fleet/1", "old")
+	w.move() // nobody is subscribed: the bus is not served any more, at the latest when the process ends
+	w.restart()
+	c := w.now.resume(packet.V5, "c", false)
+	c.subscribe(1, "fleet/#")
+	c.leave()
+	w.move("fleet/#")
+	p = w.now.connect(packet.V5, "p")
+	p.publish("fleet/2", "new")
+	w.kill()
+	if got := w.now.resume(packet.V5, "c", true).payloads(1); got[0] != "new" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// The messages of a topic come in order though it moves from bus to bus, to who is connected, slow, or away.
+func TestTopicMoves(t *testing.T) {
+	for _, cold := range []bool{false, true} {
+		t.Run(fmt.Sprint("cold ", cold), func(t *testing.T) {
+			w := newWorld(t)
+			w.bus.cold, w.bus2.cold = cold, cold
+			var all []*client
+			for _, id := range []string{"fast", "slow", "away"} {
+				c := w.now.resume(packet.V5, id, false, props(packet.Properties(nil).AppendInt(packet.ReceiveMaximum, 3).AppendInt(packet.SessionExpiry, 1000)))
+				c.subscribe(1, "t/#")
+				all = append(all, c)
+			}
+			all[2].leave()
+			p := w.now.connect(packet.V5, "p")
+			n := 0
+			for round := range 6 {
+				if round%2 == 0 {
+					w.move("t/+")
+				} else {
+					w.move()
+				}
+				for range 20 {
+					p.publish("t/1", fmt.Sprint(n))
+					n++
+				}
+				if got := all[0].payloads(20); !slices.Equal(got, numbers(n)[n-20:]) {
+					t.Fatalf("fast got %q", got)
+				}
+			}
+			if got := all[1].payloads(n); !slices.Equal(got, numbers(n)) {
+				t.Errorf("slow got %q", got)
+			}
+			w.restart()
+			if got := w.now.resume(packet.V5, "away", true).payloads(n); !slices.Equal(got, numbers(n)) {
+				t.Errorf("away got %q", got)
+			}
+		})
+	}
+}
+
+// The retained message of a topic that has moved is the later one, also when it was taken away.
+func TestRetainedTopicMoves(t *testing.T) {
+	w := newWorld(t)
+	p := w.now.connect(packet.V5, "p")
+	retain := func(topic, payload string) {
+		m := publish(topic, payload, 1, 7)
+		m.Retain = true
+		p.send(m)
+		p.ack(packet.TypePuback, 7, packet.Success)
+	}
+	retain("a", "1")
+	retain("b", "1")
+	w.move("a", "b", "c")
+	retain("a", "2")
+	retain("b", "")
+	retain("c", "2")
+	w.move("b")
+	retain("c", "3")
+	want := []string{"2", "3"}
+	for _, end := range []func(){func() {}, w.restart, w.kill} {
+		end()
+		c := w.now.connect(packet.V5, "c")
+		c.subscribe(1, "+")
+		if got := c.payloads(2); !slices.Equal(got, want) {
+			t.Errorf("retained %q, want %q", got, want)
+		}
+	}
+}
+
+// A bus that no mapping names any more is served until nobody has anything left in it, and not longer.
+func TestBusIsNoLongerServed(t *testing.T) {
+	w := newWorld(t)
+	w.move("fleet/#")
+	c := w.now.resume(packet.V5, "c", false)
+	c.subscribe(1, "fleet/#")
+	c.leave()
+	p := w.now.connect(packet.V5, "p")
+	m := publish("fleet/1", "kept", 1, 7)
+	m.Retain = true
+	p.send(m)
+	p.ack(packet.TypePuback, 7, packet.Success)
+	w.move()
+	if got := w.now.gateway.Feeds(); !slices.Equal(got, []string{"devices", "fleet"}) {
+		t.Errorf("served %q while a session waits", got)
+	}
+	w.restart()
+	c = w.now.resume(packet.V5, "c", true)
+	if got := w.now.gateway.Feeds(); !slices.Equal(got, []string{"devices", "fleet"}) {
+		t.Errorf("served %q after a restart", got)
+	}
+	if got := c.payloads(1); got[0] != "kept" {
+		t.Errorf("got %q", got)
+	}
+	eventually(t, "the bus is not served any more", func() bool { return slices.Equal(w.now.gateway.Feeds(), []string{"devices"}) })
+	late := w.now.connect(packet.V5, "late")
+	late.subscribe(1, "fleet/#")
+	if got := late.payloads(1); got[0] != "kept" {
+		t.Errorf("retained %q", got)
+	}
+	w.restart()
+	p = w.now.connect(packet.V5, "p")
+	if got := w.now.gateway.Feeds(); !slices.Equal(got, []string{"devices"}) {
+		t.Errorf("served %q", got)
+	}
+	w.move("fleet/#")
+	p.publish("fleet/1", "again")
+	if got := w.now.resume(packet.V5, "c", true).payloads(1); got[0] != "again" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A message that is published with QoS 2 to two buses at once is stored once, whatever is committed when the process is killed.
+func TestExactlyOnceOnTwoBuses(t *testing.T) {
+	for n := range 14 {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			w := newWorld(t)
+			w.move("fleet/#")
+			p := w.now.resume(packet.V5, "p", false)
+			w.arm(n)
+			topics := []string{"fleet/1", "t/1", "fleet/2", "t/2"}
+			var all []packet.Packet
+			for i, topic := range topics {
+				all = append(all, publish(topic, fmt.Sprint(i), 2, uint16(i+1)))
+			}
+			p.send(all...)
+			acknowledged := make(chan struct{})
+			go func() {
+				defer close(acknowledged)
+				for range all {
+					if _, _, err := p.in.Next(1 << 20); err != nil {
+						return // killed
+					}
+				}
+			}()
+			select {
+			case <-acknowledged:
+			case <-w.killed:
+			}
+			w.kill()
+			<-acknowledged
+			p = w.now.resume(packet.V5, "p", true)
+			for i := range all {
+				all[i].(*packet.Publish).Dup = true
+				p.send(all[i])
+				p.ack(packet.TypePubrec, uint16(i+1), packet.Success)
+				p.send(&packet.Ack{Kind: packet.TypePubrel, PacketID: uint16(i + 1)})
+				p.ack(packet.TypePubcomp, uint16(i+1), packet.Success)
+			}
+			seen := map[string]int{}
+			for _, r := range slices.Concat(w.bus.records(), w.bus2.records()) {
+				if r.MQTT != nil {
+					seen[r.MQTT.Topic]++
+				}
+			}
+			for _, topic := range topics {
+				if seen[topic] != 1 {
+					t.Errorf("%s is stored %d times", topic, seen[topic])
+				}
+			}
+		})
+	}
+}
+
+// Mappings to a bus that is not there, or whose start cannot be written down, are told.
+func TestMappingToNoBus(t *testing.T) {
+	w := newWorld(t)
+	w.now.connect(packet.V5, "c") // the gateway serves
+	w.log.set(func() { w.log.hold = true })
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := w.remapOn(ctx, "fleet/#"); err == nil {
+		t.Error("a mapping is in force, and its bus's start is not written down")
+	}
+	w.log.release()
+	w.move("fleet/#")
+	c := w.now.connect(packet.V5, "c")
+	c.subscribe(1, "fleet/#")
+	c.publish("fleet/1", "x")
+}

@@ -25,7 +25,6 @@ func fan(tb testing.TB, sessions int, v packet.Version, qos byte) (*tailer, []*c
 	var all []*conn
 	for range sessions {
 		c := &conn{g: g, version: v, maxPacket: 1 << 20}
-		c.room.L = &c.mu
 		c.out.writing = true
 		c.session = &session{g: g, conn: c, maxFlying: g.limits.MaxInFlight}
 		hang(&g.router, &subscription{session: c.session, filter: "fleet/+/telemetry", qos: qos})

@@ -210,7 +210,7 @@ func (g *Gateway) remember(c *conn, reason string) {
 
 func (c *conn) describe() Client {
 	c.mu.Lock()
-	since := c.since
+	since := time.Unix(0, c.since)
 	d := Client{Principal: c.key.principal, ClientID: c.key.clientID, Online: true, Address: c.addr.String(), Since: &since,
 		LastSeen: time.Unix(0, c.lastSeen.Load()), Protocol: protocolName(c.version)}
 	if c.who != nil {

@@ -28,6 +28,9 @@ type conn struct {
 	addr netip.Addr
 	in   *packet.Reader
 
+	light bool // a read of nc needs little stack
+	calm  bool // the reader's; the last packet was one after which it may rest
+
 	// Set by connect, before anybody else sees the connection.
 	version     packet.Version
 	key         sessionKey
@@ -40,7 +43,7 @@ type conn struct {
 	aliasMax    uint16        // topic aliases that the client allows
 	will        *will         // of the CONNECT, until the session has it
 	session     *session      // nil until CONNECT is accepted
-	since       time.Time     // CONNECT
+	since       int64         // when CONNECT came, in Unix nanoseconds
 	enhanced    bool          // the client has connected with enhanced authentication
 	expiry      *time.Timer   // ends the connection when its identity does; nil = never; the reader's
 
@@ -53,7 +56,7 @@ type conn struct {
 	quota    atomic.Pointer[quota]  // of publishes; nil = none; what it points to is the reader's
 
 	mu          sync.Mutex        // taken inside the session's
-	room        sync.Cond         // of mu: admission of the next packet, and the writer's end, wait here
+	room        *sync.Cond        // guarded by mu; of mu; nil until somebody waits: for the admission of the next packet, or the writer's end
 	waiters     int               // guarded by mu; who waits on room
 	out         outbox            // guarded by mu
 	sentAliases map[string]uint16 // guarded by mu; outbound topic aliases
@@ -71,16 +74,25 @@ type conn struct {
 
 func newConn(g *Gateway, nc net.Conn, addr netip.Addr) *conn {
 	c := &conn{g: g, nc: nc, addr: addr, in: packet.NewReader(nc), maxPacket: 1 << 28}
-	c.room.L = &c.mu
+	_, c.light = nc.(*net.TCPConn)
+	c.calm = c.light
 	return c
 }
 
-// serve is the reader and owns the connection: it returns when nothing of it is left.
-func (c *conn) serve() {
-	defer c.g.forget(c)
-	clean := false
+// serve is the reader and owns the connection: it returns when nothing of it is left, or another goroutine has become the
+// reader (see rest).
+func (c *conn) serve() { c.attend(c.connect) }
+
+// attend is serve from any packet on; proceed says whether there is one.
+func (c *conn) attend(proceed func() bool) {
+	clean, resting := false, false
 	defer func() {
+		if resting {
+			go c.rest()
+			return
+		}
 		c.finish(clean)
+		c.g.forget(c)
 	}()
 	defer func() {
 		if r := recover(); r != nil {
@@ -89,35 +101,60 @@ func (c *conn) serve() {
 			c.end(packet.UnspecifiedError)
 		}
 	}()
-	if !c.connect() {
-		return
+	if proceed() {
+		clean, resting = c.read()
 	}
-	clean = c.read()
 }
 
-// closing is the error of read when this side ends the connection.
+// rest is the reader of a connection on which nothing happens: a goroutine of its own, because what waits needs a stack of
+// 2 KiB, what handles packets has grown it to 4 KiB or more, and stacks hardly shrink. Half of what an idle connection
+// takes is its stack.
+func (c *conn) rest() {
+	c.in.Await()
+	c.wakeUp()
+}
+
+//go:noinline
+func (c *conn) wakeUp() { c.attend(func() bool { return true }) }
+
+// restAfter reports whether a connection is likely to be idle after a packet. One that publishes, or acknowledges what it
+// gets, will do so again, and a new goroutine for each packet would cost more than the stack.
+func restAfter(t packet.Type) bool {
+	switch t {
+	case packet.TypeSubscribe, packet.TypeUnsubscribe, packet.TypePingreq:
+		return true
+	}
+	return false
+}
+
+// errClosing is the error of read when this side ends the connection.
 var errClosing = errors.New("connection is being closed")
 
-// read handles packets until the connection ends. clean is true after a DISCONNECT that deletes the will.
-func (c *conn) read() (clean bool) {
+// read handles packets until the connection ends, or rests. clean is true after a DISCONNECT that deletes the will.
+func (c *conn) read() (clean, resting bool) {
 	limit := c.g.limits.MaxPacket
 	for {
 		if err := c.ready(limit); err != nil {
-			return false
+			return false, false
+		}
+		if c.calm && c.in.Empty() {
+			c.calm = false
+			return false, true
 		}
 		first, body, err := c.in.Next(limit)
 		if err != nil {
 			c.readFailed(err)
-			return false
+			return false, false
 		}
 		clean, err := c.handle(first, body)
 		if clean {
-			return true
+			return true, false
 		}
 		if err != nil {
 			c.refuse(err)
-			return false
+			return false, false
 		}
+		c.calm = c.light && restAfter(packet.TypeOf(first))
 	}
 }
 
@@ -146,6 +183,9 @@ const maxUncommitted = 64
 
 // wait waits for room. mu is held.
 func (c *conn) wait() {
+	if c.room == nil {
+		c.room = sync.NewCond(&c.mu)
+	}
 	c.waiters++
 	c.room.Wait()
 	c.waiters--
@@ -364,7 +404,7 @@ func (c *conn) awaitAcks() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.uplink.abandoned = true
-		c.room.Broadcast()
+		c.wake()
 	})
 	defer stop()
 	c.mu.Lock()

@@ -154,7 +154,7 @@ func (c *conn) accept(p *packet.Connect) (*packet.Connack, error) {
 	if _, c.enhanced = p.Properties.Find(packet.AuthenticationMethod); c.enhanced {
 		ack.Properties = ack.Properties.AppendString(packet.AuthenticationMethod, tokenMethod)
 	}
-	c.since = c.g.now()
+	c.since = c.g.now().UnixNano()
 	c.key = sessionKey{principal: who.principal, clientID: id}
 	c.source = event.MQTTSource(c.g.opts.Name, id)
 	if err := c.takeWill(p); err != nil {

@@ -33,6 +33,9 @@ type identity struct {
 	expires    time.Time // zero = never
 }
 
+// unnamed is the identity of clients that have shown none.
+var unnamed = &identity{via: viaNothing}
+
 // CertificateName is a place of a certificate in which an identity may stand.
 type CertificateName string
 
@@ -117,7 +120,7 @@ func (c *conn) identify(p *packet.Connect, clientID string) (id *identity, why s
 		}
 		return &identity{via: viaPassword, principal: dev.Principal, device: dev.Name}, ""
 	case c.g.opts.Anonymous:
-		return &identity{via: viaNothing}, ""
+		return unnamed, ""
 	}
 	return nil, authMissing
 }

@@ -43,6 +43,9 @@ type Limits struct {
 	MaxFailuresPerAddress int // failed log-ins from one address in a minute; 100
 }
 
+// LongestKeepAlive is what CONNECT can say at most.
+const LongestKeepAlive = 65535 * time.Second
+
 // withDefaults returns l with every zero field set.
 func (l Limits) withDefaults() Limits {
 	def := func(p *int, v int) {
@@ -114,8 +117,8 @@ func (l Limits) validate() (errs []error) {
 	if l.ConnectTimeout < 0 || l.WriteTimeout < 0 || l.ProgressEvery < 0 {
 		errs = append(errs, fmt.Errorf("mqttgw: ConnectTimeout %s, WriteTimeout %s and ProgressEvery %s must be positive", l.ConnectTimeout, l.WriteTimeout, l.ProgressEvery))
 	}
-	if l.MaxKeepAlive < 0 || l.MaxKeepAlive > 65535*time.Second || l.MaxKeepAlive%time.Second != 0 {
-		errs = append(errs, fmt.Errorf("mqttgw: MaxKeepAlive is %s, must be whole seconds, at most 65535", l.MaxKeepAlive))
+	if l.MaxKeepAlive < 0 || l.MaxKeepAlive > LongestKeepAlive || l.MaxKeepAlive%time.Second != 0 {
+		errs = append(errs, fmt.Errorf("mqttgw: MaxKeepAlive is %s, must be whole seconds, at most %s", l.MaxKeepAlive, LongestKeepAlive))
 	}
 	return errs
 }

@@ -79,7 +79,7 @@ func (c *conn) write() {
 			c.g.log.Error("writer ended by a programming error", "clientId", c.key.clientID, "err", r, "stack", string(debug.Stack()))
 			c.mu.Lock()
 			c.out.broken, c.out.writing = true, false
-			c.room.Broadcast()
+			c.wake()
 			c.mu.Unlock()
 			c.end(packet.UnspecifiedError)
 		}

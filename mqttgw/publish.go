@@ -141,7 +141,7 @@ func (c *conn) pause(d time.Duration) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		over = true
-		c.room.Broadcast()
+		c.wake()
 	})
 	defer timer.Stop()
 	c.mu.Lock()

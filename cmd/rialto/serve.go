@@ -36,6 +36,7 @@ type settings struct {
 	mqttClientCA, mqttCertName, mqttOrigins             string
 	mqttRequireCert, mqttQuiet                          bool
 	mqttConnectRate, mqttConnectRatePerIP               int
+	mqttMaxKeepAlive                                    time.Duration
 	maxData, reserve, maxStore, ring                    string
 	anonymous, mqttAnonymous                            bool
 	logLevel, logFormat                                 string
@@ -93,6 +94,7 @@ The first start writes a key that may do everything to admin.key in the data dir
 	f.StringVar(&s.mqttOrigins, "mqtt-origins", "", "hosts whose web pages may use MQTT over WebSocket, such as app.example.com,*.example.org")
 	f.IntVar(&s.mqttConnectRate, "mqtt-connect-rate", 2000, "new MQTT connections in a second; more wait")
 	f.IntVar(&s.mqttConnectRatePerIP, "mqtt-connect-rate-per-ip", 1000, "new MQTT connections of one address in a second; more are closed")
+	f.DurationVar(&s.mqttMaxKeepAlive, "mqtt-max-keepalive", 0, "longest keep alive of MQTT 5 clients, such as 60s: who asks for more, or for none, is told this one; 0 = no maximum")
 	f.StringVar(&s.maxData, "max-data", "1MiB", "largest payload of an event, up to 8MiB")
 	f.StringVar(&s.reserve, "reserve", "auto", "disk space that producers may not use")
 	f.StringVar(&s.maxStore, "max-store", "auto", "bytes that all streams may use; auto = the disk is the limit")
@@ -181,7 +183,7 @@ func (s *settings) options(c *cli) (app.Options, error) {
 	o := app.Options{Data: s.data, Listen: s.listen, MQTT: s.mqtt, Durability: eventlog.Durability(s.durability),
 		Anonymous: s.anonymous, MQTTAnonymous: s.mqttAnonymous, EgressAllow: allow, TLSCert: s.tlsCert, TLSKey: s.tlsKey,
 		Postgres: s.postgres, ClientCA: s.clientCA, MQTTClientCA: s.mqttClientCA, MQTTRequireCert: s.mqttRequireCert, MQTTOrigins: s.mqttOrigins, MQTTQuiet: s.mqttQuiet,
-		MQTTConnectRate: s.mqttConnectRate, MQTTConnectRatePerIP: s.mqttConnectRatePerIP, Version: version, Logger: slog.New(handler)}
+		MQTTConnectRate: s.mqttConnectRate, MQTTConnectRatePerIP: s.mqttConnectRatePerIP, MQTTMaxKeepAlive: s.mqttMaxKeepAlive, Version: version, Logger: slog.New(handler)}
 	for name := range strings.SplitSeq(cmp.Or(s.mqttCertName, "uri,dns,cn"), ",") {
 		o.MQTTCertNames = append(o.MQTTCertNames, mqttgw.CertificateName(strings.TrimSpace(name)))
 	}

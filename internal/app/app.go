@@ -94,6 +94,7 @@ func Start(ctx context.Context, o Options) (*App, error) {
 			return nil, errors.Join(fmt.Errorf("start %s: %w", part.name, err), a.Close(stop))
 		}
 	}
+	a.background("memory", giveBackMemory)
 	a.o.Logger.Info("ready", "http", a.HTTPAddr(), "mqtt", a.MQTTAddr(), "data", a.o.Data, "durability", a.o.Durability)
 	return a, nil
 }
@@ -354,7 +355,7 @@ func (a *App) startMQTT(ctx context.Context) error {
 	}
 	a.gateway, err = mqttgw.New(mqttgw.Options{Publisher: publisher{a.bridge}, Tail: tail, Tails: a.tail, Sessions: sessions, Owners: owners, Down: down, Retained: retained,
 		Directory: a.devices, Mappings: a.topics, Lifecycle: !a.o.MQTTQuiet, Anonymous: a.o.MQTTAnonymous, CertificateNames: a.o.MQTTCertNames,
-		Limits:      mqttgw.Limits{MaxConnectRate: a.o.MQTTConnectRate, MaxConnectRatePerIP: a.o.MQTTConnectRatePerIP},
+		Limits:      mqttgw.Limits{MaxConnectRate: a.o.MQTTConnectRate, MaxConnectRatePerIP: a.o.MQTTConnectRatePerIP, MaxKeepAlive: a.o.MQTTMaxKeepAlive},
 		EventLimits: event.Limits{MaxData: a.o.MaxData}, Logger: a.o.Logger, Registerer: a.registry})
 	if err != nil {
 		return err

@@ -313,6 +313,8 @@ func TestOptionsNameTheSetting(t *testing.T) {
 		{func(o *app.Options) { o.MQTTRequireCert = true }, "mqtt-require-cert"},
 		{func(o *app.Options) { o.MQTTCertNames = []mqttgw.CertificateName{"x"} }, "mqtt-cert-name"},
 		{func(o *app.Options) { o.MQTTConnectRate = -1 }, "rate"},
+		{func(o *app.Options) { o.MQTTMaxKeepAlive = 1500 * time.Millisecond }, "mqtt-max-keepalive"},
+		{func(o *app.Options) { o.MQTTMaxKeepAlive = 20 * time.Hour }, "mqtt-max-keepalive"},
 		{func(o *app.Options) { o.MaxData = 9 << 20 }, "max-data"},
 		{func(o *app.Options) { o.RingBytes = -1 }, "negative"},
 	} {

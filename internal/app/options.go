@@ -49,6 +49,8 @@ type Options struct {
 	DownMaxAge   time.Duration // how long messages to devices, and what became of them, are kept; 0 = 7 days
 	DownMaxBytes int64         // how many bytes of them; 0 = 2 GiB
 
+	MQTTMaxKeepAlive time.Duration // MQTT 5 clients that ask for more, or for none, are told this one; whole seconds; 0 = no maximum
+
 	MaxData   int   // largest payload of an event in bytes; 0 = 1 MiB
 	Reserve   int64 // bytes of the disk that producers may not use; 0 = chosen from its size
 	MaxStore  int64 // bytes that all streams may use; 0 = the disk is the limit
@@ -124,6 +126,9 @@ func (o Options) Validate() error {
 	}
 	if o.MQTTConnectRate < 0 || o.MQTTConnectRatePerIP < 0 {
 		errs = append(errs, errors.New("a rate is negative"))
+	}
+	if k := o.MQTTMaxKeepAlive; k < 0 || k > mqttgw.LongestKeepAlive || k%time.Second != 0 {
+		errs = append(errs, fmt.Errorf("mqtt-max-keepalive is %s, and must be whole seconds, at most %s, or 0 for no maximum", k, mqttgw.LongestKeepAlive))
 	}
 	if o.MaxData < 0 || o.MaxData > eventlog.MaxData {
 		errs = append(errs, fmt.Errorf("max-data is %d, and must be 1 to %d bytes", o.MaxData, eventlog.MaxData))

@@ -372,24 +372,30 @@ func TestReader(t *testing.T) {
 			want, stream = append(want, p), p.Append(stream, packet.V311)
 		}
 	}
-	for name, src := range map[string]io.Reader{"whole": bytes.NewReader(stream), "bytewise": iotest.OneByteReader(bytes.NewReader(stream)),
-		"halves": iotest.HalfReader(bytes.NewReader(stream)), "with EOF": iotest.DataErrReader(bytes.NewReader(stream))} {
-		t.Run(name, func(t *testing.T) {
-			r := packet.NewReader(src)
-			for i, p := range want {
-				first, body, err := r.Next(1 << 16)
-				if err != nil {
-					t.Fatalf("packet %d: %v", i, err)
+	for name, from := range map[string]func(io.Reader) io.Reader{"whole": func(r io.Reader) io.Reader { return r }, "bytewise": iotest.OneByteReader,
+		"halves": iotest.HalfReader, "with EOF": iotest.DataErrReader} {
+		for _, resting := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " resting ", resting), func(t *testing.T) {
+				r := packet.NewReader(from(bytes.NewReader(stream)))
+				for i, p := range want {
+					if resting {
+						r.Await()
+					}
+					first, body, err := r.Next(1 << 16)
+					if err != nil {
+						t.Fatalf("packet %d: %v", i, err)
+					}
+					got, err := packet.Decode(first, body, packet.V311)
+					if err != nil || !bytes.Equal(p.Append(nil, packet.V311), got.Append(nil, packet.V311)) {
+						t.Fatalf("packet %d differs, error %v", i, err)
+					}
 				}
-				got, err := packet.Decode(first, body, packet.V311)
-				if err != nil || !bytes.Equal(p.Append(nil, packet.V311), got.Append(nil, packet.V311)) {
-					t.Fatalf("packet %d differs, error %v", i, err)
+				r.Await()
+				if _, _, err := r.Next(1 << 16); err != io.EOF {
+					t.Errorf("at the end: %v, want EOF", err)
 				}
-			}
-			if _, _, err := r.Next(1 << 16); err != io.EOF {
-				t.Errorf("at the end: %v, want EOF", err)
-			}
-		})
+			})
+		}
 	}
 }
 

@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	smallBuffer = 512     // what an idle connection holds
+	restBuffer  = 64      // what Await reads into: PINGREQ and most acknowledgements
+	smallBuffer = 512     // what a connection with little traffic holds
 	largeBuffer = 8 << 10 // what a busy one reads at a time
 	quietReads  = 16      // small reads after which a large buffer is given back
 	maxReads    = 100     // reads of nothing before giving up
@@ -21,6 +22,7 @@ type Reader struct {
 	r, w  int // unread bytes are buf[r:w]
 	quiet int // small reads in a row
 	busy  bool
+	err   error // of Await, for the next reading
 }
 
 // NewReader returns a Reader of src.
@@ -30,6 +32,24 @@ func NewReader(src io.Reader) *Reader { return &Reader{src: src} }
 func (r *Reader) Ready(limit int) bool {
 	head, n, err := header(r.buf[r.r:r.w], limit)
 	return err != nil || head > 0 && r.w-r.r >= head+n
+}
+
+// Empty reports whether nothing has been read that Next has not returned.
+func (r *Reader) Empty() bool { return r.r == r.w }
+
+// Await blocks until there is something for Next to look at, or nothing will come any more, which Next then says. It needs
+// next to no stack, and no more buffer than what waits.
+func (r *Reader) Await() {
+	if r.r < r.w || r.err != nil {
+		return
+	}
+	r.r, r.w, r.busy = 0, 0, false
+	if len(r.buf) != restBuffer {
+		r.buf = make([]byte, restBuffer)
+	}
+	n, err := r.src.Read(r.buf)
+	r.took(n)
+	r.err = err
 }
 
 // Next returns the next packet: its first byte and its body, which stays valid until the following call. limit is the
@@ -89,7 +109,7 @@ func (r *Reader) settle() {
 		r.buf = make([]byte, largeBuffer)
 	case len(r.buf) > smallBuffer && r.quiet >= quietReads:
 		r.buf = make([]byte, smallBuffer)
-	case r.buf == nil:
+	case len(r.buf) < smallBuffer:
 		r.buf = make([]byte, smallBuffer)
 	}
 	r.busy = false
@@ -99,10 +119,10 @@ func (r *Reader) settle() {
 func (r *Reader) fill(need int) error {
 	if r.w == len(r.buf) || r.r+need > len(r.buf) {
 		have := r.w - r.r
-		if have == len(r.buf) {
+		if have == len(r.buf) || len(r.buf) < smallBuffer {
 			// Twice of what has really come, whatever was announced.
-			grown := make([]byte, min(need, 2*have))
-			copy(grown, r.buf)
+			grown := make([]byte, max(smallBuffer, min(need, 2*have)))
+			copy(grown, r.buf[r.r:r.w])
 			r.buf = grown
 		} else {
 			copy(r.buf, r.buf[r.r:r.w])
@@ -110,17 +130,13 @@ func (r *Reader) fill(need int) error {
 		r.r, r.w = 0, have
 	}
 	for range maxReads {
+		if err := r.err; err != nil {
+			r.err = nil
+			return err
+		}
 		n, err := r.src.Read(r.buf[r.w:])
-		r.w += n
+		r.took(n)
 		if n > 0 {
-			if r.w == len(r.buf) {
-				r.busy = true
-			}
-			if n < smallBuffer {
-				r.quiet++
-			} else {
-				r.quiet = 0
-			}
 			return nil
 		}
 		if err != nil {
@@ -128,4 +144,20 @@ func (r *Reader) fill(need int) error {
 		}
 	}
 	return io.ErrNoProgress
+}
+
+// took counts bytes that have been read behind the others.
+func (r *Reader) took(n int) {
+	if n == 0 {
+		return
+	}
+	r.w += n
+	if r.w == len(r.buf) && r.w >= smallBuffer {
+		r.busy = true
+	}
+	if n < smallBuffer {
+		r.quiet++
+	} else {
+		r.quiet = 0
+	}
 }

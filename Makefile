@@ -91,6 +91,10 @@ bench: build ## print the performance table of docs/performance.md (BENCH=regexp
 bench-rules: ## events matched per processor second, by shape and number of rules (BENCHTIME=1s)
 	@.ci/bench-rules '$(BENCHTIME)'
 
+.PHONY: bench-mqtt
+bench-mqtt: ## the MQTT gateway beside Mosquitto, which it installs: a table, in about five minutes
+	@.ci/bench-mqtt
+
 .PHONY: cover
 cover: ## coverage of the unit tests, per function, in bin/cover.html
 	@mkdir -p bin

@@ -11,6 +11,7 @@ import (
 
 const (
 	scanEntries = 64       // read at a time by a session that is behind
+	ownReading  = 256      // entries that it may be behind to read for itself: thousands that return with more would each read all
 	catchUpSize = 32 << 10 // outbound bytes after which the writer writes before it catches up further
 )
 
@@ -199,8 +200,8 @@ func (s *session) hitOf(m *message) hit {
 	return h
 }
 
-// readOn sends what the session has missed in a feed: the message of its first waiting position, or what matches of the next batch
-// from behind on. What is not in memory any more it leaves to the shared scan.
+// readOn sends what the session has missed in a feed: the message of its first waiting position, or what matches of the next
+// batch from behind on. What is far behind, or not in memory any more, it leaves to the shared scan.
 func (c *conn) readOn(f *feed) error {
 	s := c.session
 	s.mu.Lock()
@@ -215,7 +216,7 @@ func (c *conn) readOn(f *feed) error {
 		from, most = p.waiting[0], 1
 	}
 	s.mu.Unlock()
-	if from < f.tail.Hot() && !waiting {
+	if !waiting && (from < f.tail.Hot() || from+ownReading < f.routed.Load()) {
 		f.scan.ride(s)
 		return nil
 	}

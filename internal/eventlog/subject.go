@@ -24,9 +24,10 @@ import (
 // escape begins without two digits. <bucket> is two hexadecimal digits of a hash of the source.
 //
 // JetStream keeps every subject in memory, so their number is bounded: only the first levels of a topic stand in the
-// subject, as many as subjectLevels and subjectBytes allow, and fewer of them, in the end without the type ("%" in its
-// place), once a bus has subjectLimit subjects. What is left out is in the event; whoever matches by subject checks
-// the event.
+// subject, as many as subjectLevels and subjectBytes allow, and fewer of them the nearer a bus comes to subjectLimit
+// subjects: when four fifths are used up new ones have three levels, then one, in the end none and no type ("%" in its
+// place). So what comes when there are too many topics still has a subject that says something. What is left out is in
+// the event; whoever matches by subject checks the event.
 const (
 	subjectLevels = 8
 	subjectBytes  = 1 << 10
@@ -98,14 +99,17 @@ func newSubjects(bus string) *subjects {
 }
 
 // admit reports whether a subject is known, or there is room for one more.
-func (s *subjects) admit(subject []byte) bool {
+func (s *subjects) admit(subject []byte) bool { return s.admitBelow(subject, s.limit) }
+
+// admitBelow is admit with a limit of its own.
+func (s *subjects) admitBelow(subject []byte, limit int) bool {
 	h := maphash.Bytes(s.seed, subject)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.seen[h]; ok {
 		return true
 	}
-	if len(s.seen) >= s.limit {
+	if len(s.seen) >= limit {
 		return false
 	}
 	s.seen[h] = struct{}{}
@@ -126,10 +130,10 @@ func (s *subjects) of(rec *event.Record) string {
 	if n := int(rec.MQTT.Levels); n > 0 {
 		most = min(n, most)
 	}
-	for _, levels := range [...]int{most, min(most, 3), 1} {
+	for _, step := range [...]struct{ levels, limit int }{{most, s.limit - s.limit/5}, {min(most, 3), s.limit - s.limit/20}, {1, s.limit}} {
 		b := append(appendToken(append(buf[:0], s.prefix...), rec.Event.Type), ".m"...)
-		b = appendLevels(b, rec.MQTT.Topic, levels)
-		if s.admit(b) {
+		b = appendLevels(b, rec.MQTT.Topic, step.levels)
+		if s.admitBelow(b, step.limit) {
 			return string(b)
 		}
 	}

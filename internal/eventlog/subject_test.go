@@ -4,6 +4,7 @@ package eventlog_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -59,6 +60,31 @@ func TestSubjectLimit(t *testing.T) {
 	}
 	if len(seen) > 1000+256+1 {
 		t.Errorf("%d subjects with a limit of 1000", len(seen))
+	}
+}
+
+// The more subjects there are, the fewer levels new topics keep, down to none.
+func TestSubjectsGetCoarse(t *testing.T) {
+	const limit = 1000
+	var recs []*event.Record
+	topic := func(format string, args ...any) {
+		recs = append(recs, &event.Record{Event: event.Event{Type: "t"}, MQTT: &event.Origin{Topic: fmt.Sprintf(format, args...)}})
+	}
+	for i := range 5000 {
+		topic("plant/%d/line/%d", i%10, i)
+	}
+	for i := range 5000 {
+		topic("other-%d/a/b/c", i)
+	}
+	levels, seen := map[int]int{}, map[string]bool{}
+	for _, s := range eventlog.SubjectOf("b", limit, recs...) {
+		seen[s] = true
+		levels[strings.Count(strings.TrimPrefix(s, "ev.b."), ".")-1]++
+	}
+	// 800 with all levels, ten with three that stand for the rest of the plant; others with three while there are 950,
+	// then with one.
+	if want := map[int]int{4: 800, 3: 4200 + 140, 1: 50, 0: 4810}; !maps.Equal(levels, want) || len(seen) != limit+1 {
+		t.Errorf("levels %v of %d subjects, want %v of %d", levels, len(seen), want, limit+1)
 	}
 }
 

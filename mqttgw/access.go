@@ -16,7 +16,8 @@ import (
 
 // Access says what a client may do, in templates. It is a part of Device and DevicePolicy documents. A client may do what
 // a list has a filter for, and nothing else. Connect absent is any client id; Publish and Subscribe absent are nothing;
-// Receive absent is what may be subscribed to, Retain and Will absent are what may be published.
+// Receive absent is what may be subscribed to, Retain and Will absent are what may be published. There is no order: what is
+// excepted is not allowed.
 type accessDocument struct {
 	Connect   *[]string `json:"connect,omitempty"`   // client ids, * stands for any text
 	Publish   *[]string `json:"publish,omitempty"`   // topic filters, as all that follow
@@ -24,6 +25,9 @@ type accessDocument struct {
 	Receive   *[]string `json:"receive,omitempty"`
 	Retain    *[]string `json:"retain,omitempty"`
 	Will      *[]string `json:"will,omitempty"`
+
+	PublishExcept   *[]string `json:"publishExcept,omitempty"`   // what Publish, Retain and Will do not allow, whatever they say
+	SubscribeExcept *[]string `json:"subscribeExcept,omitempty"` // what Subscribe and Receive do not allow
 }
 
 // rateDocument bounds how fast a client may publish.
@@ -45,6 +49,8 @@ var attributeFormat = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,62}$`)
 // access is a parsed accessDocument. Immutable. A nil list is an absent one.
 type access struct {
 	connect, publish, subscribe, receive, retain, will []template
+
+	publishExcept, subscribeExcept []template
 }
 
 // parse checks the document and returns what it says.
@@ -76,6 +82,8 @@ func (d *accessDocument) parse(complain complaint) *access {
 		publish: list("publish", d.Publish, template.checkFilter), subscribe: list("subscribe", d.Subscribe, template.checkFilter),
 		receive: list("receive", d.Receive, template.checkFilter),
 		retain:  list("retain", d.Retain, template.checkFilter), will: list("will", d.Will, template.checkFilter),
+		publishExcept:   list("publishExcept", d.PublishExcept, template.checkFilter),
+		subscribeExcept: list("subscribeExcept", d.SubscribeExcept, template.checkFilter),
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 // use, and asking them allocates nothing. A nil *rights allows everything.
 type rights struct {
 	publish, subscribe, receive, retain, will []string // filters
+
+	publishExcept, subscribeExcept []string
 }
 
 // grant fills the access in for a client. The error is an *unfitError. Whether the client id itself is allowed, mayConnect
@@ -22,7 +24,8 @@ func (a *access) grant(s *subject) (*rights, error) {
 	for _, list := range []struct {
 		from []template
 		to   *[]string
-	}{{a.publish, &r.publish}, {a.subscribe, &r.subscribe}, {a.receive, &r.receive}, {a.retain, &r.retain}, {a.will, &r.will}} {
+	}{{a.publish, &r.publish}, {a.subscribe, &r.subscribe}, {a.receive, &r.receive}, {a.retain, &r.retain}, {a.will, &r.will},
+		{a.publishExcept, &r.publishExcept}, {a.subscribeExcept, &r.subscribeExcept}} {
 		for _, t := range list.from {
 			f, err := t.filter(s)
 			if err != nil {
@@ -57,14 +60,16 @@ func (a *access) mayConnect(s *subject) bool {
 }
 
 func (r *rights) mayPublish(topic string, retain bool) bool {
-	return r == nil || anyMatches(r.publish, topic) && (!retain || anyMatches(r.retain, topic))
+	return r == nil || anyMatches(r.publish, topic) && (!retain || anyMatches(r.retain, topic)) && !anyMatches(r.publishExcept, topic)
 }
 
 func (r *rights) mayWill(topic string, retain bool) bool {
-	return r == nil || anyMatches(r.will, topic) && (!retain || anyMatches(r.retain, topic))
+	return r == nil || anyMatches(r.will, topic) && (!retain || anyMatches(r.retain, topic)) && !anyMatches(r.publishExcept, topic)
 }
 
-func (r *rights) mayReceive(topic string) bool { return r == nil || anyMatches(r.receive, topic) }
+func (r *rights) mayReceive(topic string) bool {
+	return r == nil || anyMatches(r.receive, topic) && !anyMatches(r.subscribeExcept, topic)
+}
 
 // mayReceive reports whether the client of the session may receive a message of the topic. While it is away that is left
 // open: what it is allowed when it is back counts.
@@ -73,8 +78,8 @@ func (s *session) mayReceive(topic string) bool {
 	return c == nil || c.rights.Load().mayReceive(topic)
 }
 
-// maySubscribe reports whether everything that the filter matches may be subscribed to. The filter of a shared subscription
-// is judged without its group.
+// maySubscribe reports whether everything that the filter matches may be subscribed to, but for exceptions, which are not
+// delivered; a filter that matches nothing else is refused. The filter of a shared subscription is judged without its group.
 func (r *rights) maySubscribe(filter string) bool {
 	if r == nil {
 		return true
@@ -82,7 +87,11 @@ func (r *rights) maySubscribe(filter string) bool {
 	if shared, ok := strings.CutPrefix(filter, "$share/"); ok {
 		_, filter, _ = strings.Cut(shared, "/")
 	}
-	for _, f := range r.subscribe {
+	return anyCovers(r.subscribe, filter) && !anyCovers(r.subscribeExcept, filter)
+}
+
+func anyCovers(wide []string, filter string) bool {
+	for _, f := range wide {
 		if covers(f, filter) {
 			return true
 		}

@@ -160,6 +160,40 @@ func TestRights(t *testing.T) {
 	}
 }
 
+// Exceptions win over every list, and do not narrow what a wider filter may be subscribed to.
+func TestExceptions(t *testing.T) {
+	p, err := ParsePolicy([]byte(`{"name":"p","access":{"publish":["#"],"subscribe":["#"],"receive":["#"],"retain":["#"],"will":["#"],
+		"publishExcept":["keys/#"],"subscribeExcept":["keys/+/secret","own/${clientid}"]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := p.access.grant(&subject{clientID: "c1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, pair := range map[string][2]bool{
+		"publish":             {r.mayPublish("a/b", true), true},
+		"publish excepted":    {r.mayPublish("keys/1", false), false},
+		"will excepted":       {r.mayWill("keys", false), false},
+		"all":                 {r.maySubscribe("#"), true},
+		"keys":                {r.maySubscribe("keys/#"), true},
+		"excepted":            {r.maySubscribe("keys/1/secret"), false},
+		"excepted filter":     {r.maySubscribe("keys/+/secret"), false},
+		"excepted and shared": {r.maySubscribe("$share/g/keys/1/secret"), false},
+		"filled in":           {r.maySubscribe("own/c1"), false},
+		"of another":          {r.maySubscribe("own/c2"), true},
+		"receive":             {r.mayReceive("keys/1"), true},
+		"receive excepted":    {r.mayReceive("keys/1/secret"), false},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("%s: %v, want %v", what, pair[0], pair[1])
+		}
+	}
+	if _, err := p.access.grant(&subject{clientID: "+"}); err == nil {
+		t.Error("a client id that would widen an exception is let in")
+	}
+}
+
 func TestGateRightsAllocateNothing(t *testing.T) {
 	r := someRights(t)
 	if n := testing.AllocsPerRun(1000, func() {

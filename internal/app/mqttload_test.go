@@ -206,7 +206,7 @@ func each(tb testing.TB, n, atOnce int, fn func(i int) error) {
 	}
 }
 
-// connectAll connects n clients that leave at the end of the test.
+// connectAll connects n clients; leaveAll is theirs.
 func (br broker) connectAll(tb testing.TB, n int, prefix string, filter func(i int) string, qos byte) []*pipe {
 	tb.Helper()
 	all := make([]*pipe, n)
@@ -216,14 +216,12 @@ func (br broker) connectAll(tb testing.TB, n int, prefix string, filter func(i i
 		}
 		return err
 	})
-	tb.Cleanup(func() {
-		for _, p := range all {
-			if p != nil {
-				p.Close()
-			}
-		}
-	})
 	return all
+}
+
+func leaveAll(tb testing.TB, all []*pipe) {
+	tb.Helper()
+	each(tb, len(all), 64, func(i int) error { return all[i].leave() })
 }
 
 // idle is the memory of n connections with a subscription each, in KB for one.
@@ -237,7 +235,7 @@ func (br broker) idle(tb testing.TB, n int) float64 {
 		lowest = min(lowest, residentMB(tb, br.pid))
 		return "", time.Now().After(until)
 	})
-	each(tb, n, 64, func(i int) error { return all[i].leave() })
+	leaveAll(tb, all)
 	return (lowest - before) * 1000 / float64(n)
 }
 
@@ -245,6 +243,7 @@ func (br broker) idle(tb testing.TB, n int) float64 {
 func (br broker) published(tb testing.TB, n int, qos byte, topic func(client, i int) string) cost {
 	const clients, window = 20, 100
 	all := br.connectAll(tb, clients, "pub-", nil, 0)
+	defer leaveAll(tb, all)
 	payload := make([]byte, 256)
 	return br.during(tb, func() {
 		each(tb, clients, clients, func(k int) error {
@@ -259,6 +258,7 @@ func (br broker) fanned(tb testing.TB, n, subscribers int, qos byte) cost {
 	const window = 50
 	all := br.connectAll(tb, subscribers, "sub-", func(int) string { return "fan/all" }, qos)
 	pub := br.connectAll(tb, 1, "fan-", nil, 0)[0]
+	defer leaveAll(tb, append(all, pub))
 	var got atomic.Int64
 	payload := make([]byte, 256)
 	return br.during(tb, func() {
@@ -293,10 +293,11 @@ func (br broker) offline(tb testing.TB, sessions, n, size int) (stored, delivere
 		}
 		return errors.Join(p.subscribe("offline/all", 1), p.leave())
 	})
-	pub := br.connectAll(tb, 1, "offpub-", nil, 0)[0]
+	pubs := br.connectAll(tb, 1, "offpub-", nil, 0)
+	defer leaveAll(tb, pubs)
 	payload := make([]byte, size)
 	stored = br.during(tb, func() {
-		if err := pub.publish(n, 50, 1, func(int) string { return "offline/all" }, payload); err != nil {
+		if err := pubs[0].publish(n, 50, 1, func(int) string { return "offline/all" }, payload); err != nil {
 			tb.Fatal(err)
 		}
 	})
@@ -325,6 +326,7 @@ func (br broker) returning(tb testing.TB, devices, messages int) cost {
 		return errors.Join(p.subscribe(topic(i), 1), p.leave())
 	})
 	pubs := br.connectAll(tb, 10, "retpub-", nil, 0)
+	defer leaveAll(tb, pubs)
 	each(tb, len(pubs), len(pubs), func(k int) error {
 		mine := devices / len(pubs)
 		return pubs[k].publish(mine*messages, 100, 1, func(i int) string { return topic(k*mine + i%mine) }, make([]byte, 64))

@@ -78,7 +78,9 @@ const accessSchema = `    "access": {
         "subscribe": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: nothing."},
         "receive": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: as subscribe."},
         "retain": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: as publish."},
-        "will": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: as publish."}
+        "will": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: as publish."},
+        "publishExcept": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Not to be published to, whatever the lists say; default: nothing."},
+        "subscribeExcept": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Not to be subscribed to or received; default: nothing."}
       }
     },
     "publishRate": {

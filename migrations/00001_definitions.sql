@@ -23,8 +23,13 @@ CREATE TABLE definitions (
 );
 CREATE UNIQUE INDEX definitions_revision ON definitions (revision);
 
+-- The records of the registry of schemas are documents, too, and apart from the definitions: those every bridge holds in
+-- memory and in a file.
+CREATE TABLE schemas (LIKE definitions INCLUDING ALL);
+
 CREATE TABLE audit (
     revision     bigint PRIMARY KEY,
+    store        text             NOT NULL CHECK (store IN ('definitions', 'schemas')),
     at           timestamptz      NOT NULL,
     author       text             NOT NULL,
     request_id   text             NOT NULL,

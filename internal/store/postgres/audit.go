@@ -25,10 +25,10 @@ func (r *auditRows) add(e store.AuditEntry) {
 	r.kind, r.scope, r.name = append(r.kind, e.Kind), append(r.scope, e.Scope), append(r.name, e.Name)
 }
 
-func (r *auditRows) queue(b *pgx.Batch) {
-	b.Queue(`INSERT INTO audit (revision, at, author, request_id, action, kind, scope, name, old_revision)
-		SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[])`,
-		r.revision, r.at, r.author, r.request, r.action, r.kind, r.scope, r.name, r.old)
+func (r *auditRows) queue(b *pgx.Batch, table string) {
+	b.Queue(`INSERT INTO audit (store, revision, at, author, request_id, action, kind, scope, name, old_revision)
+		SELECT $1, * FROM unnest($2::bigint[], $3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::bigint[])`,
+		table, r.revision, r.at, r.author, r.request, r.action, r.kind, r.scope, r.name, r.old)
 }
 
 // Audit is store.Store.Audit. It goes back to the first change, or to where the operator has cut the table.
@@ -40,9 +40,9 @@ func (s *Store) Audit(ctx context.Context, q store.AuditQuery) (p store.AuditPag
 	err = s.call(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
 		const list = `SELECT revision, at, author, request_id, action, kind, scope, name, old_revision FROM audit
 			WHERE revision < $1 AND ($2 = '' OR kind = $2) AND ($3 = '' OR name = $3)
-				AND ($4::timestamptz IS NULL OR at >= $4) AND ($5::timestamptz IS NULL OR at < $5)
+				AND ($4::timestamptz IS NULL OR at >= $4) AND ($5::timestamptz IS NULL OR at < $5) AND store = $7
 			ORDER BY revision DESC LIMIT $6`
-		rows, err := c.Query(ctx, list, below, q.Kind, q.Name, bound(q.From), bound(q.To), limit+1)
+		rows, err := c.Query(ctx, list, below, q.Kind, q.Name, bound(q.From), bound(q.To), limit+1, s.table)
 		if err != nil {
 			return err
 		}

@@ -104,7 +104,7 @@ func (s *Store) catchUp(conn *pgx.Conn) error {
 			s.log.Error("the database is older than what was read from it: was a backup restored? restart every bridge that uses it")
 		}
 		for {
-			page, err := changesAfter(ctx, conn, s.view.Revision())
+			page, err := s.changesAfter(ctx, conn, s.view.Revision())
 			if err != nil {
 				return err
 			}
@@ -117,8 +117,8 @@ func (s *Store) catchUp(conn *pgx.Conn) error {
 	})
 }
 
-func changesAfter(ctx context.Context, conn *pgx.Conn, revision uint64) ([]store.Change, error) {
-	const changes = `SELECT kind, scope, name, revision, created_at, updated_at, document FROM definitions
+func (s *Store) changesAfter(ctx context.Context, conn *pgx.Conn, revision uint64) ([]store.Change, error) {
+	changes := `SELECT kind, scope, name, revision, created_at, updated_at, document FROM ` + s.table + `
 		WHERE revision > $1 ORDER BY revision LIMIT $2`
 	rows, err := conn.Query(ctx, changes, revision, feedPage)
 	if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package postgres keeps definitions in PostgreSQL, for any number of bridges that share them.
+// Package postgres keeps definitions and the registry of schemas in PostgreSQL, for any number of bridges that share them.
 //
 // Revisions come from one row that every write locks until it commits, so they become visible in their order, and the feed
 // is "what has a larger revision than the last one seen", without gaps. A write, its audit entries and the notification of
@@ -30,6 +30,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/store"
 	"github.com/rialto-bridge/rialto/migrations"
+	"github.com/rialto-bridge/rialto/schema"
 )
 
 const (
@@ -51,9 +52,16 @@ type Options struct {
 	migrations fs.FS // instead of migrations.Files, for tests
 }
 
+// The tables of documents.
+const (
+	tableDefinitions = "definitions"
+	tableSchemas     = "schemas"
+)
+
 // Store is a store.Store in Postgres.
 type Store struct {
 	pool    *pgxpool.Pool
+	table   string
 	timeout time.Duration
 	log     *slog.Logger
 	now     func() time.Time
@@ -70,9 +78,25 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Open opens the store and migrates it, which blocks for as long as that takes. It is no error that Postgres is away, but
+// Open opens the store of definitions and migrates it, which blocks for as long as that takes. It is no error that Postgres is away, but
 // one that it refuses us, or that a migration fails.
-func Open(ctx context.Context, o Options) (*Store, error) {
+func Open(ctx context.Context, o Options) (*Store, error) { return open(ctx, o, tableDefinitions) }
+
+// OpenSchemas is Open for the registry of schemas.
+func OpenSchemas(ctx context.Context, o Options) (schema.Store, error) {
+	s, err := OpenSchemaRecords(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return schema.OnRecords(store.Records{Store: s}), nil
+}
+
+// OpenSchemaRecords is OpenSchemas for who moves the records as they are.
+func OpenSchemaRecords(ctx context.Context, o Options) (*Store, error) {
+	return open(ctx, o, tableSchemas)
+}
+
+func open(ctx context.Context, o Options, table string) (*Store, error) {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
 	}
@@ -93,7 +117,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
-	s := &Store{pool: pool, timeout: o.Timeout, log: o.Logger.With("component", "store"), now: o.Now, files: o.migrations, view: store.NewView()}
+	s := &Store{pool: pool, table: table, timeout: o.Timeout, log: o.Logger.With("component", "store"), now: o.Now, files: o.migrations, view: store.NewView()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if err := s.migrate(ctx); err != nil {
 		if !away(err) {
@@ -170,7 +194,7 @@ func (s *Store) Get(ctx context.Context, k store.Key) (d store.Document, err err
 		return store.Document{}, store.NotFound(k)
 	}
 	err = s.call(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
-		const get = `SELECT kind, scope, name, revision, created_at, updated_at, document FROM definitions
+		get := `SELECT kind, scope, name, revision, created_at, updated_at, document FROM ` + s.table + `
 			WHERE kind = $1 AND scope = $2 AND name = $3 AND document IS NOT NULL`
 		change, err := scanChange(c.QueryRow(ctx, get, k.Kind, k.Scope, k.Name))
 		if errors.Is(err, pgx.ErrNoRows) {

@@ -4,14 +4,17 @@ package postgres_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"testing"
 
+	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/store"
 	"github.com/rialto-bridge/rialto/internal/store/postgres"
 	"github.com/rialto-bridge/rialto/internal/store/postgres/pgtest"
 	"github.com/rialto-bridge/rialto/internal/store/storetest"
+	"github.com/rialto-bridge/rialto/schema"
 )
 
 // shared is the server of most tests; their databases are migrated.
@@ -52,4 +55,51 @@ func TestShared(t *testing.T) {
 		o := postgres.Options{DSN: shared.Database(t)}
 		return open(t, o), open(t, o)
 	})
+}
+
+func TestSchemas(t *testing.T) {
+	storetest.RunSchemas(t, func(t *testing.T) (a, b schema.Store) {
+		o := postgres.Options{DSN: shared.Database(t)}
+		return openSchemas(t, o), openSchemas(t, o)
+	})
+}
+
+func openSchemas(t *testing.T, o postgres.Options) schema.Store {
+	t.Helper()
+	s, err := postgres.OpenSchemas(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// Definitions and schemas share a database, and neither disturbs the other.
+func TestBothStores(t *testing.T) {
+	o := postgres.Options{DSN: shared.Database(t)}
+	definitions, schemas := open(t, o), openSchemas(t, o)
+	k := store.Key{Kind: "schema", Scope: "shop", Name: "Order"}
+	for range 3 {
+		if _, err := schemas.Bind(t.Context(), schema.Binding{EventType: t.Name() + rand.Text(), Name: schema.Name{Group: "shop", Schema: "Order"}}); err != nil {
+			t.Fatal(err)
+		}
+		d, err := definitions.Put(t.Context(), k, []byte(`"`+rand.Text()+`"`), store.Condition{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := definitions.List(t.Context(), store.Query{Kind: k.Kind, AllScopes: true})
+		if err != nil || len(p.Items) != 1 || p.Items[0].Revision != d.Revision {
+			t.Errorf("List = %v, %v", p, err)
+		}
+	}
+	if _, err := schemas.Schema(t.Context(), schema.Name{Group: "shop", Schema: "Order"}); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("a definition is a schema: %v", err)
+	}
+	if p, err := definitions.Audit(t.Context(), store.AuditQuery{}); err != nil || len(p.Items) != 3 {
+		t.Errorf("Audit of the definitions = %v, %v", p, err)
+	}
 }

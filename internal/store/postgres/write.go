@@ -85,13 +85,13 @@ func (s *Store) write(ctx context.Context, do func(ctx context.Context, tx pgx.T
 }
 
 func (s *Store) apply(ctx context.Context, tx pgx.Tx, set []store.Write, last uint64) ([]store.Document, uint64, error) {
-	stored, err := current(ctx, tx, set)
+	stored, err := s.current(ctx, tx, set)
 	if err != nil {
 		return nil, 0, err
 	}
 	at, by := s.now().UTC().Truncate(time.Microsecond), store.AuthorOf(ctx) // as fine as Postgres keeps it
 	docs := make([]store.Document, len(set))
-	var rows definitionRows
+	var rows documentRows
 	var entries auditRows
 	for i, w := range set {
 		var old *store.Document
@@ -114,18 +114,18 @@ func (s *Store) apply(ctx context.Context, tx pgx.Tx, set []store.Write, last ui
 		return docs, last, nil
 	}
 	var b pgx.Batch
-	rows.queue(&b)
-	entries.queue(&b)
+	rows.queue(&b, s.table)
+	entries.queue(&b, s.table)
 	return docs, last, tx.SendBatch(ctx, &b).Close()
 }
 
 // current returns the documents there are under the keys of a set.
-func current(ctx context.Context, tx pgx.Tx, set []store.Write) (map[store.Key]store.Document, error) {
+func (s *Store) current(ctx context.Context, tx pgx.Tx, set []store.Write) (map[store.Key]store.Document, error) {
 	var kind, scope, name []string
 	for _, w := range set {
 		kind, scope, name = append(kind, w.Key.Kind), append(scope, w.Key.Scope), append(name, w.Key.Name)
 	}
-	const get = `SELECT kind, scope, name, revision, created_at, updated_at, document FROM definitions
+	get := `SELECT kind, scope, name, revision, created_at, updated_at, document FROM ` + s.table + `
 		JOIN unnest($1::text[], $2::text[], $3::text[]) AS wanted (kind, scope, name) USING (kind, scope, name) WHERE document IS NOT NULL`
 	rows, err := tx.Query(ctx, get, kind, scope, name)
 	if err != nil {
@@ -139,15 +139,15 @@ func current(ctx context.Context, tx pgx.Tx, set []store.Write) (map[store.Key]s
 	return docs, err
 }
 
-// definitionRows are rows of definitions, by column.
-type definitionRows struct {
+// documentRows are rows of a table of documents, by column.
+type documentRows struct {
 	kind, scope, name []string
 	revision          []uint64
 	created, updated  []time.Time
 	document          []*string // nil = deleted
 }
 
-func (r *definitionRows) add(d store.Document, at time.Time) {
+func (r *documentRows) add(d store.Document, at time.Time) {
 	r.kind, r.scope, r.name = append(r.kind, d.Kind), append(r.scope, d.Scope), append(r.name, d.Name)
 	r.revision = append(r.revision, d.Revision)
 	if d.Raw == nil {
@@ -158,8 +158,8 @@ func (r *definitionRows) add(d store.Document, at time.Time) {
 	r.created, r.updated, r.document = append(r.created, d.CreatedAt), append(r.updated, d.UpdatedAt), append(r.document, &document)
 }
 
-func (r *definitionRows) queue(b *pgx.Batch) {
-	b.Queue(`INSERT INTO definitions (kind, scope, name, revision, created_at, updated_at, document)
+func (r *documentRows) queue(b *pgx.Batch, table string) {
+	b.Queue(`INSERT INTO `+table+` (kind, scope, name, revision, created_at, updated_at, document)
 		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::timestamptz[], $6::timestamptz[], $7::text[])
 		ON CONFLICT (kind, scope, name) DO UPDATE SET revision = excluded.revision, created_at = excluded.created_at,
 			updated_at = excluded.updated_at, document = excluded.document`,

@@ -12,13 +12,13 @@ import (
 	"github.com/rialto-bridge/rialto/schema"
 )
 
-// schemasBucket is apart from the definitions: their feed, and the snapshot that each node keeps of it, would carry every
-// text of every version.
-const schemasBucket = "schemas"
+// SchemasBucket is where schemas are, apart from the definitions: their feed, and the snapshot that each node keeps of it,
+// would carry every text of every version.
+const SchemasBucket = "schemas"
 
 // OpenSchemas is Open for the registry of schemas; Options.Bucket "" is "schemas".
 func OpenSchemas(ctx context.Context, nc *nats.Conn, o Options) (schema.Store, error) {
-	o.Bucket = cmp.Or(o.Bucket, schemasBucket)
+	o.Bucket = cmp.Or(o.Bucket, SchemasBucket)
 	s, err := Open(ctx, nc, o)
 	if err != nil {
 		return nil, err

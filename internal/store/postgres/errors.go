@@ -44,7 +44,7 @@ func (s *Store) call(ctx context.Context, do func(context.Context, *pgxpool.Conn
 		return store.ErrClosed
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case bound.Err() != nil, errors.As(err, &connect), away(err):
+	case bound.Err() != nil, errors.As(err, &connect), Away(err):
 		return unavailable(err)
 	case inClass(err, "53100"): // the disk
 		return &fault.Error{Kind: fault.Full, Message: "the definitions store has no room", Err: err}
@@ -58,8 +58,8 @@ func unavailable(cause error) error {
 	return &fault.Error{Kind: fault.Unavailable, Message: "the definitions store is away", RetryAfter: time.Second, Err: cause}
 }
 
-// away reports whether an error says that Postgres cannot be reached, or cannot answer now, and may later.
-func away(err error) bool {
+// Away reports whether an error says that Postgres cannot be reached, or cannot answer now, and may later.
+func Away(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		// Lost connections, shutdown and start, too many connections, a standby, locks, what was cut off by a bound.

@@ -120,7 +120,7 @@ func open(ctx context.Context, o Options, table string) (*Store, error) {
 	s := &Store{pool: pool, table: table, timeout: o.Timeout, log: o.Logger.With("component", "store"), now: o.Now, files: o.migrations, view: store.NewView()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if err := s.migrate(ctx); err != nil {
-		if !away(err) {
+		if !Away(err) {
 			s.cancel()
 			pool.Close()
 			return nil, fmt.Errorf("postgres: %w", err)

@@ -192,12 +192,23 @@ func (a *App) openJournal(context.Context) (err error) {
 	return err
 }
 
+// snapshot is where the last definitions are kept for a start without the store.
+func (a *App) snapshot() *snapshot {
+	return &snapshot{file: filepath.Join(a.o.Data, "definitions.json"), log: a.o.Logger.With("component", "definitions")}
+}
+
 func (a *App) openStore(ctx context.Context) error {
+	// The log knows rules by name and revision, so a revision must not be given again, also where the definitions have moved
+	// from another store, or the store is an older backup.
+	last, err := a.snapshot().read()
+	if err != nil && !os.IsNotExist(err) {
+		a.o.Logger.Error("snapshot of the definitions cannot be read", "err", err)
+	}
 	a.store = a.o.Store
 	switch {
 	case a.store != nil:
 	case a.o.Postgres != "":
-		pg, err := postgres.Open(ctx, postgres.Options{DSN: a.o.Postgres, Logger: a.o.Logger})
+		pg, err := postgres.Open(ctx, postgres.Options{DSN: a.o.Postgres, After: last.Revision, Logger: a.o.Logger})
 		if err != nil {
 			return err
 		}
@@ -208,7 +219,7 @@ func (a *App) openStore(ctx context.Context) error {
 			return err
 		}
 		a.undo("store connection", func(context.Context) error { nc.Close(); return nil })
-		if a.store, err = kv.Open(ctx, nc, kv.Options{Logger: a.o.Logger}); err != nil {
+		if a.store, err = kv.Open(ctx, nc, kv.Options{After: last.Revision, Logger: a.o.Logger}); err != nil {
 			return err
 		}
 	}
@@ -238,7 +249,7 @@ func (a *App) followDefinitions(ctx context.Context) error {
 	a.guard = egress.New(egress.Options{Allow: a.o.EgressAllow})
 	a.catalog = targetKinds(a.guard)
 	a.devices, a.topics, a.keys = mqttgw.NewDirectory(), mqttgw.NewMappings(), api.NewKeys()
-	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.topics, a.keys, a.catalog, a.guard, filepath.Join(a.o.Data, "definitions.json"), a.o.Logger)
+	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.topics, a.keys, a.catalog, a.guard, a.snapshot(), a.o.Logger)
 	if err := a.bootstrap(ctx); err != nil {
 		return err
 	}
@@ -260,11 +271,14 @@ func (a *App) bootstrap(ctx context.Context) error {
 		return err
 	}
 	a.adminKey = strings.TrimSpace(string(b))
+	fresh := false
 	for _, bus := range builtinBuses {
 		k := store.Key{Kind: kindBus, Name: bus}
 		_, err := a.store.Put(ctx, k, fmt.Appendf(nil, `{"kind":"Bus","name":%q}`, bus), store.Condition{Absent: true})
 		switch kind := fault.KindOf(err); {
-		case err == nil, kind == fault.Conflict:
+		case err == nil:
+			fresh = true
+		case kind == fault.Conflict:
 		case kind == fault.Unavailable:
 			a.o.Logger.Warn("the store does not answer", "err", err)
 			return nil
@@ -272,10 +286,29 @@ func (a *App) bootstrap(ctx context.Context) error {
 			return err
 		}
 	}
-	if a.adminKey != "" {
+	switch {
+	case a.adminKey == "":
+		return a.makeAdminKey(ctx)
+	case fresh: // a new store under a directory that had another: without its key nobody could come in
+		return a.takeAdminKey(ctx)
+	}
+	return nil
+}
+
+// adminScopes are what the first key may do.
+var adminScopes = []string{"admin:*", "events:*", "definitions:*", "devices:*", "queues:*"}
+
+// takeAdminKey makes the key in the data directory good in a store that has no key yet.
+func (a *App) takeAdminKey(ctx context.Context) error {
+	doc, err := api.KeyOf(a.adminKey, "admin", adminScopes...)
+	if err != nil {
+		return err
+	}
+	_, err = a.store.Put(ctx, store.Key{Kind: kindKey, Name: "admin"}, doc, store.Condition{Absent: true})
+	if err != nil && fault.KindOf(err) == fault.Conflict {
 		return nil
 	}
-	return a.makeAdminKey(ctx)
+	return err
 }
 
 const adminKeyFile = "admin.key"
@@ -286,7 +319,7 @@ func (a *App) makeAdminKey(ctx context.Context) error {
 	if _, err := a.store.Get(ctx, store.Key{Kind: kindKey, Name: "admin"}); err == nil {
 		return nil // the file was taken away on purpose
 	}
-	secret, doc, err := api.NewKey("admin", "admin:*", "events:*", "definitions:*", "devices:*", "queues:*")
+	secret, doc, err := api.NewKey("admin", adminScopes...)
 	if err != nil {
 		return err
 	}

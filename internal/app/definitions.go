@@ -82,10 +82,10 @@ const (
 )
 
 func newDefinitions(s store.Store, b *bridge.Bridge, devices *mqttgw.Directory, topics *mqttgw.Mappings, keys *api.Keys, kinds *targets.Catalog,
-	guard *egress.Guard, snapshotFile string, log *slog.Logger) *definitions {
+	guard *egress.Guard, snap *snapshot, log *slog.Logger) *definitions {
 	log = log.With("component", "definitions")
 	return &definitions{store: s, bridge: b, devices: devices, topics: topics, keys: keys, kinds: kinds, guard: guard, log: log,
-		snapshot: &snapshot{file: snapshotFile, log: log}, clients: make(map[string]*http.Client),
+		snapshot: snap, clients: make(map[string]*http.Client),
 		rules: make(map[string]map[string]*rules.Rule), mapped: make(map[string]*mqttgw.TopicMapping),
 		current: make(map[store.Key]store.Document), dirty: make(map[store.Key]bool), ready: make(chan struct{}),
 		inForce: make(map[store.Key]uint64), moved: make(chan struct{})}
@@ -177,7 +177,7 @@ func (d *definitions) run(ctx context.Context) {
 			}
 		case <-apply.C:
 			d.apply(ctx)
-			d.snapshot.save(d.current)
+			d.snapshot.save(d.version, d.current)
 			if d.remap {
 				apply.Reset(remapAfter)
 			}

@@ -4,6 +4,7 @@ package app_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -164,6 +165,31 @@ func TestPostgresAwayAtTheStart(t *testing.T) {
 	s.settled("default", 20*time.Second)
 	if len(sink.missing([]string{"by nothing"})) == 0 {
 		t.Error("a rule that was deleted meanwhile is in force")
+	}
+}
+
+// A data directory that goes from one store of definitions to another sees no revision twice, and its key is good in both.
+func TestPostgresRevisionsGoOn(t *testing.T) {
+	dir := t.TempDir()
+	empty := options(dir)
+	moved := onPostgres(dir, pgtest.Start(t).Database(t))
+	last := uint64(0)
+	for i, o := range []app.Options{empty, moved, empty, moved} {
+		s, a := start(t, o)
+		var doc struct{ Revision uint64 }
+		for n := range 3 {
+			body := s.must("PUT", "/v1/targets/t", fmt.Sprintf(`{"type":"webhook","config":{"url":"http://127.0.0.1:9/%d/%d"}}`, i, n))
+			if err := json.Unmarshal([]byte(body), &doc); err != nil {
+				t.Fatal(err)
+			}
+			if doc.Revision <= last {
+				t.Fatalf("start %d: revision %d after %d", i, doc.Revision, last)
+			}
+			last = doc.Revision
+		}
+		if err := a.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -20,20 +20,26 @@ type snapshot struct {
 	log  *slog.Logger
 }
 
+// snapshotFile is what stands in the file.
+type snapshotFile struct {
+	Revision  uint64           `json:"revision"` // the last that was seen; of a deletion, too
+	Documents []store.Document `json:"documents"`
+}
+
 // save replaces the snapshot. A failure is logged: the old snapshot stays.
-func (s *snapshot) save(docs map[store.Key]store.Document) {
+func (s *snapshot) save(revision uint64, docs map[store.Key]store.Document) {
 	list := make([]store.Document, 0, len(docs))
 	for _, d := range docs {
 		list = append(list, d)
 	}
 	slices.SortFunc(list, func(a, b store.Document) int { return cmp.Compare(a.Revision, b.Revision) })
-	if err := s.write(list); err != nil {
+	if err := s.write(snapshotFile{Revision: revision, Documents: list}); err != nil {
 		s.log.Warn("snapshot of the definitions was not written", "err", err)
 	}
 }
 
-func (s *snapshot) write(list []store.Document) error {
-	b, err := json.Marshal(list)
+func (s *snapshot) write(f snapshotFile) error {
+	b, err := json.Marshal(f)
 	if err != nil {
 		return err
 	}
@@ -42,22 +48,25 @@ func (s *snapshot) write(list []store.Document) error {
 
 // load calls fn for each document of the snapshot and reports whether there was one.
 func (s *snapshot) load(fn func(store.Change)) bool {
-	b, err := os.ReadFile(s.file)
-	if os.IsNotExist(err) {
-		return false
-	}
-	var list []store.Document
-	if err == nil {
-		err = json.Unmarshal(b, &list)
-	}
+	f, err := s.read()
 	if err != nil {
-		s.log.Error("snapshot of the definitions cannot be read", "err", err)
+		if !os.IsNotExist(err) {
+			s.log.Error("snapshot of the definitions cannot be read", "err", err)
+		}
 		return false
 	}
-	for _, d := range list {
+	for _, d := range f.Documents {
 		fn(store.Change{Document: d})
 	}
 	return true
+}
+
+func (s *snapshot) read() (f snapshotFile, err error) {
+	b, err := os.ReadFile(s.file)
+	if err != nil {
+		return f, err
+	}
+	return f, json.Unmarshal(b, &f)
 }
 
 // writeFile replaces a file in one step: after a crash it is the old one or the new one. It can be read by its owner

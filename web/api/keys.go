@@ -47,12 +47,20 @@ type keyDoc struct {
 // Such a key does not expire. The error is a *fault.Error for a scope that is none.
 func NewKey(name string, scopes ...string) (secret string, doc []byte, err error) {
 	secret = newSecret()
-	k := keyDoc{Kind: kindKey, Name: name, Scopes: scopes, Hash: HashKey(secret)}
-	if err := k.check(); err != nil {
+	doc, err = KeyOf(secret, name, scopes...)
+	if err != nil {
 		return "", nil, err
 	}
-	doc, err = json.Marshal(k)
-	return secret, doc, err
+	return secret, doc, nil
+}
+
+// KeyOf is the document of a key whose secret NewKey has made before.
+func KeyOf(secret, name string, scopes ...string) (doc []byte, err error) {
+	k := keyDoc{Kind: kindKey, Name: name, Scopes: scopes, Hash: HashKey(secret)}
+	if err := k.check(); err != nil {
+		return nil, err
+	}
+	return json.Marshal(k)
 }
 
 // HashKey is what is stored of a key's secret: its SHA-256 in hexadecimal. A secret is 256 random bits, so nothing

@@ -126,7 +126,9 @@ func (s *Store) readAudit(ctx context.Context, q store.AuditQuery, fn func(store
 				s.log.Warn("bucket holds what is no change", "subject", m.Subject(), "err", err)
 				continue
 			}
-			fn(e)
+			if e.Key != fillKey {
+				fn(e)
+			}
 		}
 		if err := batch.Error(); err != nil {
 			return err

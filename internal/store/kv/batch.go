@@ -216,6 +216,51 @@ func (s *Store) openStream(ctx context.Context, js jetstream.JetStream, bucket s
 	return err
 }
 
+// fillKey is a document that never is: its tombstones take up revisions that must not be given.
+var fillKey = store.Key{Kind: "revision", Name: "fill"}
+
+const (
+	maxFill  = 1_000_000
+	fillStep = 500 // the server drops what it is sent much faster than it can write
+)
+
+// advance brings the stream's last sequence to a revision at least.
+func (s *Store) advance(ctx context.Context, revision uint64) error {
+	for first := true; ; first = false {
+		var last uint64
+		err := s.call(ctx, func(ctx context.Context) error {
+			info, err := s.stream.Info(ctx)
+			if err == nil {
+				last = info.State.LastSeq
+			}
+			return err
+		})
+		if err != nil || last >= revision {
+			return err
+		}
+		if first && revision-last > maxFill {
+			return fmt.Errorf("definitions bucket: it is at revision %d, and %d was given already: the two are too far apart", last, revision)
+		}
+		err = s.call(ctx, func(ctx context.Context) error {
+			for n := min(revision-last, fillStep); n > 0; n-- {
+				m := nats.NewMsg(s.subject(encodeKey(fillKey)))
+				m.Header.Set(headerOperation, operationDelete)
+				if n == 1 { // the answer to the last one says that all are written
+					_, err := s.request(ctx, m)
+					return err
+				}
+				if err := s.nc.PublishMsg(m); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
 // overtaken reports whether a change set lost against another one.
 func overtaken(err error) bool {
 	var api *jetstream.APIError

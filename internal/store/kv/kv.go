@@ -54,6 +54,9 @@ type Options struct {
 	Timeout  time.Duration    // bound of one call; 0 = 3 s
 	Logger   *slog.Logger     // nil = none
 	Now      func() time.Time // nil = time.Now
+	// After is a revision that the store goes beyond: no later write has it or a smaller one. The way there takes a
+	// fraction of a millisecond a revision, and is not bound by Timeout.
+	After uint64
 }
 
 // Store is a store.Store on a bucket.
@@ -122,6 +125,9 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Store, error) {
 		s.kv = kv
 		return s.openStream(ctx, js, o.Bucket)
 	})
+	if err == nil {
+		err = s.advance(ctx, o.After)
+	}
 	if err != nil {
 		s.cancel()
 		return nil, err

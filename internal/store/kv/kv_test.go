@@ -265,6 +265,27 @@ func TestForeignKeys(t *testing.T) {
 	}
 }
 
+func TestAfter(t *testing.T) {
+	nc := connect(t, serve(t, t.TempDir(), 0))
+	k := store.Key{Kind: "Bus", Name: "b"}
+	for _, after := range []uint64{3, 1200, 7} {
+		s := open(t, nc, kv.Options{After: after})
+		d, err := s.Put(t.Context(), k, fmt.Append(nil, after), store.Condition{})
+		if err != nil || d.Revision <= after {
+			t.Errorf("Put after %d has revision %d, %v", after, d.Revision, err)
+		}
+		if p, err := s.Audit(t.Context(), store.AuditQuery{}); err != nil || p.Items[0].Revision != d.Revision || p.Items[len(p.Items)-1].Key != k {
+			t.Errorf("Audit = %v, %v", p, err)
+		}
+		if p, err := s.List(t.Context(), store.Query{Kind: "Bus"}); err != nil || len(p.Items) != 1 {
+			t.Errorf("List = %v, %v", p, err)
+		}
+	}
+	if _, err := kv.Open(t.Context(), nc, kv.Options{After: 1 << 40}); err == nil || fault.KindOf(err) != fault.Internal {
+		t.Errorf("Open far away = %v", err)
+	}
+}
+
 func TestTooLarge(t *testing.T) {
 	s := open(t, connect(t, serve(t, t.TempDir(), 0)), kv.Options{})
 	raw, err := json.Marshal(string(make([]byte, 2<<20)))

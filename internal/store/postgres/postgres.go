@@ -48,6 +48,8 @@ type Options struct {
 	Timeout time.Duration    // bound of one call; 0 = 5 s
 	Logger  *slog.Logger     // nil = none
 	Now     func() time.Time // nil = time.Now
+	// After is a revision that the store goes beyond: no later write has it or a smaller one.
+	After uint64
 
 	migrations fs.FS // instead of migrations.Files, for tests
 }
@@ -66,6 +68,7 @@ type Store struct {
 	log     *slog.Logger
 	now     func() time.Time
 	files   fs.FS
+	after   uint64
 	view    *store.View
 
 	migrated atomic.Bool
@@ -117,7 +120,8 @@ func open(ctx context.Context, o Options, table string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
-	s := &Store{pool: pool, table: table, timeout: o.Timeout, log: o.Logger.With("component", "store"), now: o.Now, files: o.migrations, view: store.NewView()}
+	s := &Store{pool: pool, table: table, timeout: o.Timeout, log: o.Logger.With("component", "store"), now: o.Now, files: o.migrations, after: o.After,
+		view: store.NewView()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if err := s.migrate(ctx); err != nil {
 		if !Away(err) {
@@ -167,7 +171,7 @@ func CheckDSN(dsn string) error {
 	return err
 }
 
-// migrate brings the tables up to date, once.
+// migrate brings the tables up to date and the revision to where it must be, once.
 func (s *Store) migrate(ctx context.Context) error {
 	done, err := migrate(ctx, s.pool.Config().ConnConfig, s.files)
 	if err != nil {
@@ -176,8 +180,15 @@ func (s *Store) migrate(ctx context.Context) error {
 	if len(done) > 0 {
 		s.log.Info("postgres is migrated", "migrations", done)
 	}
-	s.migrated.Store(true)
-	return nil
+	err = s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		_, err := c.Exec(ctx, `WITH moved AS (UPDATE revision SET last = $1 WHERE last < $1 RETURNING last)
+			SELECT pg_notify($2, '') FROM moved`, s.after, channel)
+		return err
+	})
+	if err == nil {
+		s.migrated.Store(true)
+	}
+	return err
 }
 
 // Broken returns why changes by others are not heard of at the moment; nil if they are.

@@ -103,3 +103,21 @@ func TestBothStores(t *testing.T) {
 		t.Errorf("Audit of the definitions = %v, %v", p, err)
 	}
 }
+
+func TestAfter(t *testing.T) {
+	dsn := shared.Database(t)
+	k := store.Key{Kind: "Bus", Name: "b"}
+	first := open(t, postgres.Options{DSN: dsn})
+	for _, after := range []uint64{3, 1 << 40, 7} {
+		s := open(t, postgres.Options{DSN: dsn, After: after})
+		for _, s := range []*postgres.Store{first, s} {
+			if p, err := s.List(t.Context(), store.Query{Kind: "Target"}); err != nil || len(p.Items) != 0 {
+				t.Errorf("List after %d = %v, %v", after, p, err)
+			}
+		}
+		d, err := s.Put(t.Context(), k, fmt.Append(nil, after), store.Condition{})
+		if err != nil || d.Revision <= after {
+			t.Errorf("Put after %d has revision %d, %v", after, d.Revision, err)
+		}
+	}
+}

@@ -7,9 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/rialto-bridge/rialto/internal/fault"
 )
@@ -36,45 +36,55 @@ var (
 // bear: nesting beyond 1000 levels, numbers of a thousand digits, a member that is there twice.
 func Decode(data []byte) (any, error) { return decodeJSON(data, documentLimits) }
 
-// jsonDecoder reads one value and keeps where it is.
+// jsonDecoder reads a text that is known to be JSON.
 type jsonDecoder struct {
-	dec    *json.Decoder
+	text   []byte
+	at     int
 	limits jsonLimits
 	nodes  int
-	path   []string
+	path   []step
+}
+
+// step is a member by its name, or an item by its number.
+type step struct {
+	name string
+	item int // from 1; 0 = a member
 }
 
 func decodeJSON(data []byte, l jsonLimits) (any, error) {
-	d := jsonDecoder{dec: json.NewDecoder(bytes.NewReader(data)), limits: l}
-	d.dec.UseNumber()
-	v, err := d.value()
-	if err != nil {
-		return nil, err
+	if !json.Valid(data) {
+		var syntax *json.SyntaxError
+		var v json.RawMessage
+		if errors.As(json.Unmarshal(data, &v), &syntax) {
+			return nil, fault.Invalidf("", "is not JSON: wrong at byte %d", syntax.Offset)
+		}
+		return nil, fault.Invalidf("", "is not JSON")
 	}
-	if _, err := d.dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, fault.Invalidf("", "something follows the JSON value")
-	}
-	return v, nil
+	d := jsonDecoder{text: data, limits: l}
+	return d.value()
 }
 
 func (d *jsonDecoder) bad(format string, args ...any) error {
 	var at strings.Builder
 	for _, p := range d.path {
-		at.WriteString(fault.Pointer(p))
+		if p.item > 0 {
+			p.name = strconv.Itoa(p.item - 1)
+		}
+		at.WriteString(fault.Pointer(p.name))
 	}
 	return fault.Invalidf(at.String(), format, args...)
 }
 
-func (d *jsonDecoder) token() (json.Token, error) {
-	t, err := d.dec.Token()
-	var syntax *json.SyntaxError
-	switch {
-	case err == nil:
-		return t, nil
-	case errors.As(err, &syntax):
-		return nil, fault.Invalidf("", "is not JSON: wrong at byte %d", syntax.Offset)
+// next skips blanks and returns the byte there.
+func (d *jsonDecoder) next() byte {
+	for {
+		switch c := d.text[d.at]; c {
+		case ' ', '\t', '\r', '\n':
+			d.at++
+		default:
+			return c
+		}
 	}
-	return nil, fault.Invalidf("", "is not JSON: it ends too early")
 }
 
 func (d *jsonDecoder) value() (any, error) {
@@ -84,59 +94,102 @@ func (d *jsonDecoder) value() (any, error) {
 	if len(d.path) > d.limits.depth {
 		return nil, d.bad("is nested deeper than %d levels", d.limits.depth)
 	}
-	t, err := d.token()
-	if err != nil {
-		return nil, err
-	}
-	switch t := t.(type) {
-	case json.Number:
-		if why := numberFault(string(t)); why != "" {
-			return nil, d.bad("%s", why)
-		}
-		return t, nil
-	case json.Delim:
-		if t == '{' {
-			return d.object()
-		}
+	switch d.next() {
+	case '{':
+		return d.object()
+	case '[':
 		return d.array()
+	case '"':
+		return d.str(), nil
+	case 't':
+		d.at += len("true")
+		return true, nil
+	case 'f':
+		d.at += len("false")
+		return false, nil
+	case 'n':
+		d.at += len("null")
+		return nil, nil
 	}
-	return t, nil
+	return d.number()
+}
+
+func (d *jsonDecoder) number() (any, error) {
+	start := d.at
+	for d.at < len(d.text) && bytes.IndexByte([]byte("+-.eE0123456789"), d.text[d.at]) >= 0 {
+		d.at++
+	}
+	s := string(d.text[start:d.at])
+	if why := numberFault(s); why != "" {
+		return nil, d.bad("%s", why)
+	}
+	return json.Number(s), nil
+}
+
+// str reads a string; what is no UTF-8 in it becomes U+FFFD.
+func (d *jsonDecoder) str() string {
+	start := d.at
+	plain := true
+	for d.at++; d.text[d.at] != '"'; d.at++ {
+		if c := d.text[d.at]; c == '\\' {
+			plain = false
+			d.at++
+		} else if c >= utf8.RuneSelf {
+			plain = false
+		}
+	}
+	d.at++
+	if plain {
+		return string(d.text[start+1 : d.at-1])
+	}
+	var s string
+	_ = json.Unmarshal(d.text[start:d.at], &s) // a string of valid JSON is one
+	return s
 }
 
 func (d *jsonDecoder) object() (any, error) {
 	out := map[string]any{}
-	for d.dec.More() {
-		t, err := d.token()
-		if err != nil {
-			return nil, err
-		}
-		name := t.(string) // where a name stands, the decoder gives nothing else
-		d.path = append(d.path, name)
+	d.at++
+	for d.next() != '}' {
+		name := d.str()
+		d.next()
+		d.at++ // the colon
+		d.path = append(d.path, step{name: name})
 		if _, twice := out[name]; twice {
 			return nil, d.bad("is there twice")
 		}
-		if out[name], err = d.value(); err != nil {
+		v, err := d.value()
+		if err != nil {
 			return nil, err
 		}
+		out[name] = v
 		d.path = d.path[:len(d.path)-1]
+		if d.next() == ',' {
+			d.at++
+		}
 	}
-	_, err := d.token()
-	return out, err
+	d.at++
+	return out, nil
 }
 
 func (d *jsonDecoder) array() (any, error) {
 	out := []any{}
-	for d.dec.More() {
-		d.path = append(d.path, strconv.Itoa(len(out)))
+	d.at++
+	d.path = append(d.path, step{})
+	for d.next() != ']' {
+		d.path[len(d.path)-1].item = len(out) + 1
 		v, err := d.value()
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, v)
-		d.path = d.path[:len(d.path)-1]
+		if d.next() == ',' {
+			d.at++
+		}
 	}
-	_, err := d.token()
-	return out, err
+	d.path = d.path[:len(d.path)-1]
+	d.at++
+	return out, nil
 }
 
 // numberFault says why exact arithmetic cannot take a number.

@@ -119,7 +119,9 @@ func TestProtobufRules(t *testing.T) {
 		{"a value with a new name", three(`enum E { X = 0; Y = 1; }`), three(`enum E { X = 0; Z = 1; }`), schema.Strict, incompatible, "P8"},
 		{"another package", three(`message A {}`), strings.Replace(three(`message A {}`), "shop", "store", 1), schema.Lenient, incompatible, "P9"},
 	} {
-		t.Run(c.name, func(t *testing.T) { compared(t, schema.Protobuf, c.old, c.new, schema.Backward, c.policy, c.want, c.rule) })
+		t.Run(c.name, func(t *testing.T) {
+			compared(t, schema.Protobuf, c.old, c.new, schema.Backward, c.policy, c.want, c.rule)
+		})
 	}
 }
 

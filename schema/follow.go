@@ -5,6 +5,7 @@ package schema
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -18,17 +19,17 @@ type view struct {
 	versions map[Ref]Version
 	latest   map[Name]int // number of the latest active version, or of the latest deprecated one if none is active
 	highest  map[Name]int
-	bindings map[string]Name
+	bindings map[string]Binding
 
 	ready chan struct{} // closed when all there was has been heard
 	once  sync.Once
 }
 
 func newView() *view {
-	return &view{versions: map[Ref]Version{}, latest: map[Name]int{}, highest: map[Name]int{}, bindings: map[string]Name{}, ready: make(chan struct{})}
+	return &view{versions: map[Ref]Version{}, latest: map[Name]int{}, highest: map[Name]int{}, bindings: map[string]Binding{}, ready: make(chan struct{})}
 }
 
-func (v *view) apply(c Change) error {
+func (v *view) apply(c Change) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
@@ -43,11 +44,19 @@ func (v *view) apply(c Change) error {
 		v.highest[n] = max(v.highest[n], c.Version.Ref.Version)
 		v.latest[n] = v.latestOf(n)
 	case c.Binding != nil:
-		v.bindings[c.Binding.EventType] = c.Binding.Name
+		if v.bindings[c.Binding.EventType].Revision < c.Binding.Revision {
+			v.bindings[c.Binding.EventType] = *c.Binding
+		}
 	case c.Unbound != "":
 		delete(v.bindings, c.Unbound)
 	}
-	return nil
+}
+
+// keep forgets all bindings but some.
+func (v *view) keep(some map[string]bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	maps.DeleteFunc(v.bindings, func(eventType string, _ Binding) bool { return !some[eventType] })
 }
 
 func (v *view) latestOf(n Name) int {
@@ -74,8 +83,8 @@ func (v *view) version(r Ref) (Version, bool) {
 func (v *view) of(eventType string) (r Ref, bound bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	n, ok := v.bindings[eventType]
-	return Ref{n, v.latest[n]}, ok
+	b, ok := v.bindings[eventType]
+	return Ref{b.Name, v.latest[b.Name]}, ok
 }
 
 // Run follows the store until ctx is done, and begins again when the feed breaks.
@@ -83,9 +92,17 @@ func (r *Registry) Run(ctx context.Context) {
 	const first, most = 100 * time.Millisecond, 5 * time.Second
 	wait := first
 	for ctx.Err() == nil {
+		seen := map[string]bool{} // bindings, so that those which ended while the feed was broken are noticed
 		err := r.store.Watch(ctx, func(c Change) error {
 			wait = first
-			return r.view.apply(c)
+			switch {
+			case c.Binding != nil:
+				seen[c.Binding.EventType] = true
+			case c.CaughtUp():
+				r.view.keep(seen)
+			}
+			r.view.apply(c)
+			return nil
 		})
 		if ctx.Err() != nil {
 			return
@@ -142,7 +159,7 @@ func (r *Registry) Validate(ev *event.Event) (Result, error) {
 		return out, nil
 	}
 	c, err := r.cache.get(v.Ref, func() (*Compiled, error) {
-		return Compile(context.Background(), v.Format, v.Text, v.References, r.heard)
+		return Compile(context.Background(), v.Format, v.Text, v.References, r.known)
 	})
 	if err != nil {
 		return out, &fault.Error{Kind: fault.Internal, Message: "schema " + v.Ref.String() + " cannot be used", Err: errors.New(err.Error())}
@@ -150,8 +167,8 @@ func (r *Registry) Validate(ev *event.Event) (Result, error) {
 	return r.validateData(ev, out, c)
 }
 
-// heard is a Source that does not ask the store.
-func (r *Registry) heard(_ context.Context, ref Ref) (Version, error) {
+// known is a Source that does not ask the store.
+func (r *Registry) known(_ context.Context, ref Ref) (Version, error) {
 	v, ok := r.view.version(ref)
 	if !ok {
 		return v, noVersion(ref)

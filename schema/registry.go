@@ -137,6 +137,7 @@ func (r *Registry) tryRegister(ctx context.Context, reg Registration) (Registere
 	if err != nil {
 		return Registered{}, raced(err)
 	}
+	r.heard(Change{Version: &v})
 	r.log.Info("schema version registered", "schema", v.Ref.String(), "state", v.State)
 	return Registered{Version: v, Created: true, Verdict: verdict}, nil
 }
@@ -152,9 +153,14 @@ func (r *Registry) again(ctx context.Context, head Schema, v Version, want State
 	}
 	v.State, v.UpdatedAt = Active, r.now()
 	var err error
-	out.Version, err = r.store.SetState(ctx, v)
+	if out.Version, err = r.store.SetState(ctx, v); err == nil {
+		r.heard(Change{Version: &out.Version})
+	}
 	return out, raced(err)
 }
+
+// heard takes in what this process has written, so that whoever has the answer can rely on it.
+func (r *Registry) heard(c Change) { r.view.apply(c) }
 
 func (r *Registry) putHead(ctx context.Context, head Schema) error {
 	head.Deleted, head.UpdatedAt = false, r.now()
@@ -193,6 +199,31 @@ func (r *Registry) prepare(ctx context.Context, reg Registration) (Schema, *Comp
 		}
 	}
 	return head, c, nil
+}
+
+// Find returns the version of a schema that has a text; NotFound if none has it.
+func (r *Registry) Find(ctx context.Context, reg Registration) (Version, error) {
+	_, c, err := r.prepare(ctx, reg)
+	if err != nil {
+		return Version{}, err
+	}
+	return r.store.FindVersion(ctx, reg.Name, c.Hash)
+}
+
+// Latest returns the latest active version of a schema, or the latest deprecated one if none is active.
+func (r *Registry) Latest(ctx context.Context, n Name) (Version, error) {
+	all, err := r.all(ctx, n)
+	if err != nil {
+		return Version{}, err
+	}
+	for _, want := range []State{Active, Deprecated} {
+		for _, v := range slices.Backward(all) {
+			if v.State == want {
+				return v, nil
+			}
+		}
+	}
+	return Version{}, fault.New(fault.NotFound, "schema %s has no version that is active", n)
 }
 
 // find is the Source of the registry.
@@ -338,6 +369,7 @@ func (r *Registry) SetState(ctx context.Context, ref Ref, to State, expect uint6
 	v.State, v.UpdatedAt = to, r.now()
 	out, err := r.store.SetState(ctx, v)
 	if err == nil {
+		r.heard(Change{Version: &out})
 		r.log.Info("schema version changed", "schema", ref.String(), "state", to)
 	}
 	return out, err
@@ -412,9 +444,11 @@ func (r *Registry) Delete(ctx context.Context, n Name, expect uint64) error {
 			continue
 		}
 		v.State, v.UpdatedAt = Deleted, r.now()
-		if _, err := r.store.SetState(ctx, v); err != nil {
+		v, err := r.store.SetState(ctx, v)
+		if err != nil {
 			return err
 		}
+		r.heard(Change{Version: &v})
 	}
 	head.Deleted, head.UpdatedAt = true, r.now()
 	_, err = r.store.PutSchema(ctx, head)
@@ -472,6 +506,9 @@ func (r *Registry) Bind(ctx context.Context, eventType string, n Name) (Binding,
 			return old, nil
 		}
 		b, err := r.store.Bind(ctx, Binding{eventType, n, old.Revision})
+		if err == nil {
+			r.heard(Change{Binding: &b})
+		}
 		if err == nil || fault.KindOf(err) != fault.Conflict {
 			return b, err
 		}
@@ -488,7 +525,11 @@ func (r *Registry) Unbind(ctx context.Context, eventType string, n Name) error {
 	if b.Name != n {
 		return noBinding(eventType)
 	}
-	return r.store.Unbind(ctx, b)
+	if err := r.store.Unbind(ctx, b); err != nil {
+		return err
+	}
+	r.heard(Change{Unbound: eventType})
+	return nil
 }
 
 // Compiled returns a version ready for use.

@@ -28,6 +28,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/store/kv"
 	"github.com/rialto-bridge/rialto/internal/store/postgres"
 	"github.com/rialto-bridge/rialto/mqttgw"
+	"github.com/rialto-bridge/rialto/schema"
 	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/web/api"
 )
@@ -44,6 +45,7 @@ type App struct {
 	keys     *api.Keys
 	store    store.Store
 	postgres *postgres.Store // the store, if it is this one
+	schemas  *schema.Registry
 	guard    *egress.Guard
 	bridge   *bridge.Bridge
 	gateway  *mqttgw.Gateway
@@ -83,6 +85,7 @@ func Start(ctx context.Context, o Options) (*App, error) {
 		{"event log", a.openLog},
 		{"views", a.openJournal},
 		{"definitions store", a.openStore},
+		{"schemas", a.openSchemas},
 		{"bridge", a.startBridge},
 		{"definitions", a.followDefinitions},
 		{"MQTT listener", a.startMQTT},
@@ -225,6 +228,30 @@ func (a *App) openStore(ctx context.Context) error {
 	}
 	a.undo("definitions store", func(context.Context) error { return a.store.Close() })
 	return nil
+}
+
+// openSchemas opens the registry of schemas where the definitions are, and follows it.
+func (a *App) openSchemas(ctx context.Context) error {
+	s, err := a.openSchemaStore(ctx)
+	if err != nil {
+		return err
+	}
+	a.undo("schemas store", func(context.Context) error { return s.Close() })
+	a.schemas = schema.NewRegistry(schema.RegistryOptions{Store: s, Logger: a.o.Logger})
+	a.background("schemas", a.schemas.Run)
+	return nil
+}
+
+func (a *App) openSchemaStore(ctx context.Context) (schema.Store, error) {
+	if a.o.Postgres != "" {
+		return postgres.OpenSchemas(ctx, postgres.Options{DSN: a.o.Postgres, Logger: a.o.Logger})
+	}
+	nc, err := a.log.Connect()
+	if err != nil {
+		return nil, err
+	}
+	a.undo("schemas connection", func(context.Context) error { nc.Close(); return nil })
+	return kv.OpenSchemas(ctx, nc, kv.Options{Logger: a.o.Logger})
 }
 
 func (a *App) startBridge(ctx context.Context) (err error) {
@@ -450,7 +477,7 @@ func (a *App) startHTTP(context.Context) error {
 	if a.httpLn, err = a.listen("this bridge's HTTP listener", a.o.Listen); err != nil {
 		return err
 	}
-	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: definitionKinds(a.catalog, a.bridge, a.gateway, a.lintRule), Clients: a.clients(),
+	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: definitionKinds(a.catalog, a.bridge, a.gateway, a.lintRule), Clients: a.clients(), Schemas: a.schemas,
 		Anonymous: a.o.Anonymous, Limits: event.Limits{MaxData: a.o.MaxData}, Version: a.o.Version, Listeners: a.listeners, InForce: a.defs.await, Checks: a.checks,
 		Logger: a.o.Logger, Registerer: a.registry, Gatherer: a.registry})
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/store"
 	"github.com/rialto-bridge/rialto/rules"
+	"github.com/rialto-bridge/rialto/schema"
 )
 
 // Bridge is what the API needs of the event path. OnBridge makes one of the real thing.
@@ -68,7 +69,8 @@ type Options struct {
 	Keys   *Keys
 	Kinds  []Kind // of definitions, without keys, which the API knows itself
 
-	Clients Clients // of the MQTT gateway; nil = it is off
+	Clients Clients          // of the MQTT gateway; nil = it is off
+	Schemas *schema.Registry // nil = there is no registry
 
 	Anonymous bool         // who sends no key may do everything: for a loopback listener only
 	Limits    event.Limits // of ingested events
@@ -190,6 +192,11 @@ func New(o Options) (*API, error) {
 	}
 	a.addKind(keyKind())
 	a.addKeyRoutes()
+	if o.Schemas != nil {
+		a.addSchemaRoutes()
+		a.addSubjectRoutes()
+		a.addXRegistryRoutes()
+	}
 	a.addPlainRoutes()
 	if err := a.describe(); err != nil {
 		return nil, err

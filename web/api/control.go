@@ -121,8 +121,10 @@ func (a *API) transform(ctx huma.Context, _ string, v any) (any, error) {
 // control registers an operation of the control plane.
 func control[I, O any](a *API, op huma.Operation, n need, handle func(context.Context, *I) (*O, error)) {
 	op.Metadata = map[string]any{needKey: n}
-	op.MaxBodyBytes = maxDocument + 1 // huma refuses a body that fills the limit
-	op.SkipValidateBody = true        // the kinds check their documents themselves, and say more
+	if op.MaxBodyBytes == 0 {
+		op.MaxBodyBytes = maxDocument + 1 // huma refuses a body that fills the limit
+	}
+	op.SkipValidateBody = true // the kinds check their documents themselves, and say more
 	op.Security = security(n)
 	if op.Responses["default"] == nil {
 		if op.Responses == nil {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/schema"
 )
 
 // Problem is the body of every error (RFC 9457).
@@ -29,6 +30,8 @@ type Problem struct {
 	Detail    string         `json:"detail,omitempty" doc:"what is wrong with this request"`
 	Errors    []fault.Detail `json:"errors,omitempty" doc:"where it is wrong: JSON pointers into what was sent; of a query parameter, its name"`
 	RequestID string         `json:"requestId" doc:"to be named when asking for help; the log has it, too"`
+
+	Incompatibilities []schema.Finding `json:"incompatibilities,omitempty" doc:"of a schema: what a new version would break, with documents that show it"`
 
 	retryAfter time.Duration
 	header     http.Header
@@ -51,6 +54,7 @@ var (
 	problemTimeout      = problemKind{"request-timeout", "The request did not arrive in time", http.StatusRequestTimeout}
 	problemConflict     = problemKind{"conflict", "What is there does not allow it", http.StatusConflict}
 	problemPrecondition = problemKind{"precondition-failed", "The document has changed", http.StatusPreconditionFailed}
+	problemIncompatible = problemKind{"incompatible", "The schema is not compatible", http.StatusUnprocessableEntity}
 	problemTooLarge     = problemKind{"too-large", "The request is too large", http.StatusRequestEntityTooLarge}
 	problemUnsupported  = problemKind{"unsupported", "The media type or encoding is not understood", http.StatusUnsupportedMediaType}
 	problemRateLimited  = problemKind{"rate-limited", "Too many requests", http.StatusTooManyRequests}
@@ -60,7 +64,7 @@ var (
 
 // problemKinds is the whole set.
 var problemKinds = []problemKind{problemInternal, problemInvalid, problemUnauthorized, problemForbidden, problemNotFound,
-	problemMethod, problemTimeout, problemConflict, problemPrecondition, problemTooLarge, problemUnsupported,
+	problemMethod, problemTimeout, problemConflict, problemPrecondition, problemIncompatible, problemTooLarge, problemUnsupported,
 	problemRateLimited, problemUnavailable, problemFull}
 
 // ofFault is the table from kinds of failure to problems.
@@ -97,6 +101,7 @@ func problem(err error) *Problem {
 		asEvent *event.Error
 		asFault *fault.Error
 		asHuma  *huma.ErrorModel
+		asDiff  *schema.IncompatibleError
 		tooBig  *http.MaxBytesError
 	)
 	make := func(k problemKind) *Problem {
@@ -117,6 +122,13 @@ func problem(err error) *Problem {
 		}
 		p.Detail = asEvent.Error()
 		p.Errors = []fault.Detail{{Pointer: asEvent.Pointer(), Detail: asEvent.Reason}}
+		return p
+	case errors.As(err, &asDiff):
+		p := make(problemIncompatible)
+		p.Incompatibilities = asDiff.Verdict.Findings
+		if errors.As(err, &asFault) {
+			p.Detail, p.Errors = asFault.Message, asFault.Details
+		}
 		return p
 	case errors.As(err, &asFault):
 		k, ok := ofFault[asFault.Kind]
@@ -160,7 +172,7 @@ func ofHuma(m *huma.ErrorModel, make func(problemKind) *Problem) *Problem {
 		return p
 	case http.StatusRequestEntityTooLarge:
 		p := make(problemTooLarge)
-		p.Detail = "a definition is at most " + strconv.Itoa(maxDocument) + " bytes"
+		p.Detail = "the document is larger than this resource takes"
 		return p
 	case http.StatusUnsupportedMediaType:
 		return make(problemUnsupported)

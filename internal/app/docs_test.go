@@ -16,13 +16,18 @@ import (
 var docBlock = regexp.MustCompile("(?ms)^```sh http=(\\d+)\n(.*?)^```$")
 
 // TestHTTPByExample runs every call of docs/http.md that says what it answers, in order, against a fresh bridge.
-func TestHTTPByExample(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/http.md")
+func TestHTTPByExample(t *testing.T) { byExample(t, "http.md", 30) }
+
+// TestSchemasByExample is the same for docs/schemas.md.
+func TestSchemasByExample(t *testing.T) { byExample(t, "schemas.md", 20) }
+
+func byExample(t *testing.T, page string, least int) {
+	doc, err := os.ReadFile("../../docs/" + page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	blocks := docBlock.FindAllStringSubmatch(string(doc), -1)
-	if len(blocks) < 30 {
+	if len(blocks) < least {
 		t.Fatalf("%d calls found: has the marking changed?", len(blocks))
 	}
 	s, _ := start(t, options(t.TempDir()))

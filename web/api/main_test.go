@@ -28,6 +28,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/store"
 	"github.com/rialto-bridge/rialto/internal/store/memory"
 	"github.com/rialto-bridge/rialto/rules"
+	"github.com/rialto-bridge/rialto/schema"
 	"github.com/rialto-bridge/rialto/web/api"
 )
 
@@ -385,7 +386,9 @@ type server struct {
 func start(t *testing.T, change ...func(*api.Options)) *server {
 	t.Helper()
 	s := &server{t: t, bridge: newFakeBridge(), store: memory.New(nil), keys: api.NewKeys(), reg: prometheus.NewRegistry(), log: &safeBuffer{}}
-	o := api.Options{Bridge: s.bridge, Store: s.store, Keys: s.keys, Kinds: kinds(), Version: "1.2.3", Registerer: s.reg, Gatherer: s.reg,
+	schemas := memory.NewSchemas()
+	t.Cleanup(func() { schemas.Close() })
+	o := api.Options{Bridge: s.bridge, Store: s.store, Keys: s.keys, Kinds: kinds(), Schemas: schema.NewRegistry(schema.RegistryOptions{Store: schemas}), Version: "1.2.3", Registerer: s.reg, Gatherer: s.reg,
 		Logger: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Listeners: func() []api.Listener {
 			return []api.Listener{{Name: "MQTT", Address: "127.0.0.1:1883", Try: "mosquitto_pub -t <topic>"}}

@@ -263,11 +263,15 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// TestDocsShowEveryRoute keeps docs/http.md whole: every route is in one of its examples.
+// TestDocsShowEveryRoute keeps docs/http.md and docs/schemas.md whole: every route is in one of their examples.
 func TestDocsShowEveryRoute(t *testing.T) {
-	doc, err := fs.ReadFile(os.DirFS("../../docs"), "http.md")
-	if err != nil {
-		t.Fatal(err)
+	var doc []byte
+	for _, name := range []string{"http.md", "schemas.md"} {
+		page, err := fs.ReadFile(os.DirFS("../../docs"), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc = append(doc, page...)
 	}
 	var calls []string
 	for _, block := range regexp.MustCompile("(?s)```sh http=[0-9]+\n(.*?)```").FindAllStringSubmatch(string(doc), -1) {
@@ -282,7 +286,7 @@ func TestDocsShowEveryRoute(t *testing.T) {
 	for _, route := range start(t).api.Routes() {
 		re := regexp.MustCompile("^" + regexp.MustCompile(`\\\{[a-z]+\\\}`).ReplaceAllString(regexp.QuoteMeta(route), `[^/:]+`) + "$")
 		if !slices.ContainsFunc(calls, re.MatchString) {
-			t.Errorf("docs/http.md has no example of %s", route)
+			t.Errorf("no page has an example of %s", route)
 		}
 	}
 }

@@ -54,8 +54,10 @@ type subjectIn struct {
 }
 
 type subjectTextIn struct {
-	subjectIn
-	RawBody []byte `contentType:"application/json"`
+	Normalize string `query:"normalize" hidden:"true"`
+	Deleted   string `query:"deleted" hidden:"true"`
+	Verbose   bool   `query:"verbose" doc:"list why"`
+	RawBody   []byte `contentType:"application/json"`
 }
 
 // addSubjectRoutes adds the routes of that API.

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package schema
+
+import (
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// inferFormats are the formats that strings are tried for. A string has at most one of them.
+var inferFormats = [...]string{"date-time", "date", "uuid", "email", "uri", "ipv4", "ipv6"}
+
+const (
+	formatDateTime = iota
+	formatDate
+	formatUUID
+	formatEmail
+	formatURI
+	formatIPv4
+	formatIPv6
+)
+
+// formatOf returns the index of the format of s in inferFormats, or -1. It is stricter than the validator everywhere:
+// what it accepts is valid.
+func formatOf(s string) int {
+	switch {
+	case len(s) < 2 || len(s) > 2048:
+	case len(s) == 10 && isDate(s):
+		return formatDate
+	case len(s) >= 20 && s[10] == 'T' && isDateTime(s):
+		return formatDateTime
+	case len(s) == 36 && isUUID(s):
+		return formatUUID
+	case strings.Contains(s, "://"):
+		if isURI(s) {
+			return formatURI
+		}
+	case strings.Contains(s, "@"):
+		if isEmail(s) {
+			return formatEmail
+		}
+	case len(s) <= 45 && strings.ContainsAny(s, ".:"):
+		return addressFormat(s)
+	}
+	return -1
+}
+
+func isDigits(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func isDate(s string) bool {
+	if s[4] != '-' || s[7] != '-' {
+		return false
+	}
+	_, err := time.Parse(time.DateOnly, s)
+	return err == nil
+}
+
+// isDateTime is RFC 3339 with capital letters, without leap seconds.
+func isDateTime(s string) bool {
+	clock, rest := s[11:19], s[19:]
+	if !isDate(s[:10]) || clock[2] != ':' || clock[5] != ':' {
+		return false
+	}
+	if _, err := time.Parse(time.TimeOnly, clock); err != nil {
+		return false
+	}
+	if rest[0] == '.' {
+		end := 1
+		for end < len(rest) && rest[end] >= '0' && rest[end] <= '9' {
+			end++
+		}
+		if end == 1 {
+			return false
+		}
+		rest = rest[end:]
+	}
+	return rest == "Z" || isOffset(rest)
+}
+
+func isOffset(s string) bool {
+	return len(s) == 6 && (s[0] == '+' || s[0] == '-') && s[3] == ':' && isDigits(s[1:3]) && isDigits(s[4:]) &&
+		s[1:3] <= "23" && s[4:] <= "59"
+}
+
+func isHex(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+}
+
+func isUUID(s string) bool {
+	for i := range len(s) {
+		dash := i == 8 || i == 13 || i == 18 || i == 23
+		if dash != (s[i] == '-') || !dash && !isHex(s[i]) {
+			return false
+		}
+	}
+	return len(s) == 36
+}
+
+func isURI(s string) bool {
+	if strings.ContainsAny(s, " <>\"{}|\\^`") {
+		return false
+	}
+	u, err := url.Parse(s)
+	return err == nil && u.Scheme != "" && u.Host != "" && !strings.Contains(u.Hostname(), ":")
+}
+
+func isEmail(s string) bool {
+	local, domain, _ := strings.Cut(s, "@")
+	if local == "" || len(local) > 64 || len(s) > 254 || local[0] == '.' || local[len(local)-1] == '.' || strings.Contains(local, "..") {
+		return false
+	}
+	for i := range len(local) {
+		if !isAlnum(local[i]) && !strings.ContainsRune("._%+-", rune(local[i])) {
+			return false
+		}
+	}
+	labels := strings.Split(domain, ".")
+	for _, l := range labels {
+		if !isLabel(l) {
+			return false
+		}
+	}
+	return len(labels) > 1 && !isDigits(labels[len(labels)-1])
+}
+
+func isAlnum(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+func isLabel(l string) bool {
+	if l == "" || len(l) > 63 || l[0] == '-' || l[len(l)-1] == '-' {
+		return false
+	}
+	for i := range len(l) {
+		if !isAlnum(l[i]) && l[i] != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+func addressFormat(s string) int {
+	a, err := netip.ParseAddr(s)
+	switch {
+	case err != nil || a.Zone() != "":
+		return -1
+	case a.Is4():
+		return formatIPv4
+	}
+	return formatIPv6
+}
+
+// isWord says whether a string may be one of an enumeration, such as "paid" or "IN_TRANSIT": short, one word, not a
+// number. What people write (names, sentences, addresses) is not, so that it is not kept either.
+func isWord(s string) bool {
+	letter := false
+	for i := range len(s) {
+		c := s[i]
+		if !isAlnum(c) && c != '_' && c != '-' && c != '.' && c != '/' {
+			return false
+		}
+		letter = letter || c > '9' && isAlnum(c)
+	}
+	return letter && len(s) <= maxInferWord
+}
+
+// looksLikeData says whether the name of a field is a value rather than a name: an id, a number, a date, an address.
+func looksLikeData(name string) bool {
+	if len(name) > maxInferKey || formatOf(name) >= 0 || strings.Contains(name, "@") {
+		return true
+	}
+	digits, longest, hex := 0, 0, true
+	run := 0
+	for i := range len(name) {
+		if c := name[i]; c >= '0' && c <= '9' {
+			digits++
+			run++
+			longest = max(longest, run)
+			continue
+		} else if !isHex(c) {
+			hex = false
+		}
+		run = 0
+	}
+	return digits > 0 && (digits == len(name) || longest >= 5 || hex && len(name) >= 8)
+}

@@ -15,30 +15,30 @@ import (
 // maxBindingTypes bounds what is generated of one schema.
 const maxBindingTypes = 500
 
-// Binding is source code for one language.
-type Binding struct {
-	File string // its name, such as order_placed.go
-	Code []byte
+// Code is source code for one language.
+type Code struct {
+	File   string // its name, such as order_placed.go
+	Source []byte
 }
 
 // bindingLanguages has what renders each language.
-var bindingLanguages = map[string]func(*bindings) (Binding, error){
+var bindingLanguages = map[string]func(*bindings) (Code, error){
 	"go": renderGo, "ts": renderTypeScript, "python": renderPython, "java": renderJava,
 }
 
-// BindingLanguages lists the languages that Bind knows.
-func BindingLanguages() []string { return slices.Sorted(maps.Keys(bindingLanguages)) }
+// Languages lists the languages that Generate knows.
+func Languages() []string { return slices.Sorted(maps.Keys(bindingLanguages)) }
 
-// Bind generates types for the documents of a schema, which must have been compiled. The name, of a schema or an event
+// Generate makes types for the documents of a schema, which must have been compiled. The name, of a schema or an event
 // type, names the type of the whole document. Equal schemas give equal code. The code needs nothing but the standard
 // library of its language. What a schema says beyond types (lengths, patterns, bounds) is left to validation; fields
 // that it does not declare are ignored by the code that reads documents.
 //
 // Errors are *fault.Error of kind Invalid: the language is not known, or there are too many types.
-func Bind(lang, name string, s *jsonschema.Schema) (Binding, error) {
+func Generate(lang, name string, s *jsonschema.Schema) (Code, error) {
 	render := bindingLanguages[lang]
 	if render == nil {
-		return Binding{}, fault.Invalidf("/lang", "is not one of %s", strings.Join(BindingLanguages(), ", "))
+		return Code{}, fault.Invalidf("/lang", "is not one of %s", strings.Join(Languages(), ", "))
 	}
 	b := &bindings{named: map[string]*bindDecl{}, used: map[string]bool{}}
 	b.rootName = b.unique(rootName(name))
@@ -49,7 +49,7 @@ func Bind(lang, name string, s *jsonschema.Schema) (Binding, error) {
 		}
 	}
 	if b.full {
-		return Binding{}, fault.New(fault.Invalid, "the schema makes more than %d types", maxBindingTypes)
+		return Code{}, fault.New(fault.Invalid, "the schema makes more than %d types", maxBindingTypes)
 	}
 	return render(b)
 }

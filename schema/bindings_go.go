@@ -106,13 +106,13 @@ func (b *bindings) HasUnions() bool {
 	return false
 }
 
-func renderGo(b *bindings) (Binding, error) {
+func renderGo(b *bindings) (Code, error) {
 	var out bytes.Buffer
 	if err := goTemplate.Execute(&out, b); err != nil {
-		return Binding{}, err
+		return Code{}, err
 	}
 	code, err := format.Source(out.Bytes())
-	return Binding{File: snakeName(b.rootName) + ".go", Code: code}, err
+	return Code{File: snakeName(b.rootName) + ".go", Source: code}, err
 }
 
 // goType is the type of a value that is always there.

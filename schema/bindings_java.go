@@ -213,10 +213,10 @@ var javaTaken = nameSet(`abstract assert boolean break byte case catch char clas
 // maxJavaFields keeps a record below the 255 slots that its constructor has; long and double take two.
 const maxJavaFields = 120
 
-func renderJava(b *bindings) (Binding, error) {
+func renderJava(b *bindings) (Code, error) {
 	for _, d := range b.Decls {
 		if len(d.Fields) > maxJavaFields {
-			return Binding{}, fault.New(fault.Invalid, "%s has %d fields, and a Java record has %d at most", d.Name, len(d.Fields), maxJavaFields)
+			return Code{}, fault.New(fault.Invalid, "%s has %d fields, and a Java record has %d at most", d.Name, len(d.Fields), maxJavaFields)
 		}
 	}
 	var out bytes.Buffer
@@ -225,7 +225,7 @@ func renderJava(b *bindings) (Binding, error) {
 		ClassName string
 	}{b, b.unique(b.rootName + "Document")}
 	err := javaTemplate.Execute(&out, outer)
-	return Binding{File: outer.ClassName + ".java", Code: out.Bytes()}, err
+	return Code{File: outer.ClassName + ".java", Source: out.Bytes()}, err
 }
 
 // javaQuote is a string literal in ASCII. Escapes of Unicode are read before anything else in Java: none is written for

@@ -142,10 +142,10 @@ def _int(value: Any) -> int:
 var pythonTaken = nameSet(`and as assert async await break class continue def del elif else except finally for from global if
 	import in is lambda nonlocal not or pass raise return try while with from_dict to_dict fields value self cls mro name`)
 
-func renderPython(b *bindings) (Binding, error) {
+func renderPython(b *bindings) (Code, error) {
 	var out bytes.Buffer
 	err := pythonTemplate.Execute(&out, b)
-	return Binding{File: snakeName(b.rootName) + ".py", Code: out.Bytes()}, err
+	return Code{File: snakeName(b.rootName) + ".py", Source: out.Bytes()}, err
 }
 
 func pythonIdents(d *bindDecl) map[string]string {

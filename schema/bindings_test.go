@@ -112,14 +112,14 @@ func (c bindingCase) documents(t *testing.T) []string {
 	return docs
 }
 
-func bind(t *testing.T, lang string, c bindingCase) schema.Binding {
+func bind(t *testing.T, lang string, c bindingCase) schema.Code {
 	t.Helper()
-	b, err := schema.Bind(lang, c.name, compiled(t, []byte(c.schema)))
+	b, err := schema.Generate(lang, c.name, compiled(t, []byte(c.schema)))
 	if err != nil {
 		t.Fatalf("%s: %v", c.name, err)
 	}
-	again, err := schema.Bind(lang, c.name, compiled(t, []byte(c.schema)))
-	if err != nil || !bytes.Equal(again.Code, b.Code) {
+	again, err := schema.Generate(lang, c.name, compiled(t, []byte(c.schema)))
+	if err != nil || !bytes.Equal(again.Source, b.Source) {
 		t.Errorf("%s: another time the code is another, or %v", c.name, err)
 	}
 	return b
@@ -177,14 +177,14 @@ func TestBindingsOfGo(t *testing.T) {
 	var docs []string
 	for i, c := range bindingCases {
 		b := bind(t, "go", c)
-		write(t, filepath.Join(dir, fmt.Sprintf("p%d", i), b.File), b.Code)
+		write(t, filepath.Join(dir, fmt.Sprintf("p%d", i), b.File), b.Source)
 		if c.odd { // struct tags cannot hold such names: it compiles, and leaves them out
 			imports += fmt.Sprintf("\t_ \"bound/p%d\"\n", i)
 			continue
 		}
 		imports += fmt.Sprintf("\tp%d \"bound/p%d\"\n", i, i)
 		for _, doc := range c.documents(t) {
-			calls += fmt.Sprintf("\tsame[p%d.%s](%q)\n", i, rootType(t, b.Code), doc)
+			calls += fmt.Sprintf("\tsame[p%d.%s](%q)\n", i, rootType(t, b.Source), doc)
 			docs = append(docs, doc)
 		}
 	}
@@ -232,7 +232,7 @@ func TestBindingsOfPython(t *testing.T) {
 	var docs []string
 	for i, c := range bindingCases {
 		b := bind(t, "python", c)
-		write(t, filepath.Join(dir, fmt.Sprintf("m%d.py", i)), b.Code)
+		write(t, filepath.Join(dir, fmt.Sprintf("m%d.py", i)), b.Source)
 		program += fmt.Sprintf("import m%d\n", i)
 		for _, doc := range c.documents(t) {
 			program += fmt.Sprintf("print(json.dumps(m%d.encode(m%d.decode(json.loads(%s)))))\n", i, i, quoted(t, doc))
@@ -279,7 +279,7 @@ func TestBindingsOfTypeScript(t *testing.T) {
 	run(t, dir, "npm", "install", "--no-audit", "--no-fund", "--prefer-offline", "--loglevel=error")
 	for i, c := range bindingCases {
 		b := bind(t, "ts", c)
-		code := string(b.Code)
+		code := string(b.Source)
 		_, rest, ok := strings.Cut(code, "\nexport ")
 		if !ok {
 			t.Fatalf("no type in %s", code)
@@ -291,7 +291,7 @@ func TestBindingsOfTypeScript(t *testing.T) {
 		write(t, filepath.Join(dir, fmt.Sprintf("m%d.ts", i)), []byte(code))
 	}
 	// And what is not such a document is not assignable.
-	wrong := string(bind(t, "ts", bindingCases[0]).Code) + refusals("// @ts-expect-error\n{ const v: OrderPlaced = JSON_OF(%s); }\n", t)
+	wrong := string(bind(t, "ts", bindingCases[0]).Source) + refusals("// @ts-expect-error\n{ const v: OrderPlaced = JSON_OF(%s); }\n", t)
 	for strings.Contains(wrong, "JSON_OF(") {
 		before, rest, _ := strings.Cut(wrong, "JSON_OF(")
 		literal, after, _ := strings.Cut(rest, "); }")
@@ -318,7 +318,7 @@ func TestBindingsOfJava(t *testing.T) {
 		b := bind(t, "java", c)
 		pkg := fmt.Sprintf("p%d", i)
 		file := filepath.Join(dir, pkg, b.File)
-		write(t, file, bytes.Replace(b.Code, []byte("package events;"), []byte("package "+pkg+";"), 1))
+		write(t, file, bytes.Replace(b.Source, []byte("package events;"), []byte("package "+pkg+";"), 1))
 		sources = append(sources, file)
 		class := pkg + "." + strings.TrimSuffix(b.File, ".java")
 		for _, doc := range c.documents(t) {
@@ -424,11 +424,11 @@ CALLS
 }
 `
 
-func TestBindRefuses(t *testing.T) {
-	if got := schema.BindingLanguages(); !slices.Equal(got, []string{"go", "java", "python", "ts"}) {
-		t.Errorf("BindingLanguages() = %v", got)
+func TestGenerateRefuses(t *testing.T) {
+	if got := schema.Languages(); !slices.Equal(got, []string{"go", "java", "python", "ts"}) {
+		t.Errorf("Languages() = %v", got)
 	}
-	if _, err := schema.Bind("cobol", "x", compiled(t, []byte(`{}`))); fault.KindOf(err) != fault.Invalid {
+	if _, err := schema.Generate("cobol", "x", compiled(t, []byte(`{}`))); fault.KindOf(err) != fault.Invalid {
 		t.Errorf("an unknown language: %v", err)
 	}
 	fields := make([]string, 600)
@@ -436,8 +436,8 @@ func TestBindRefuses(t *testing.T) {
 		fields[i] = fmt.Sprintf(`"f%d":{"type":"object","properties":{"a":{"type":"integer"}}}`, i)
 	}
 	wide := compiled(t, []byte(`{"properties":{`+strings.Join(fields, ",")+`}}`))
-	for _, lang := range schema.BindingLanguages() {
-		if _, err := schema.Bind(lang, "x", wide); fault.KindOf(err) != fault.Invalid {
+	for _, lang := range schema.Languages() {
+		if _, err := schema.Generate(lang, "x", wide); fault.KindOf(err) != fault.Invalid {
 			t.Errorf("%s: 600 types: %v", lang, err)
 		}
 	}

@@ -39,10 +39,10 @@ export type {{.RootName}} = {{type .Root}};
 {{end}}
 {{- end}}`))
 
-func renderTypeScript(b *bindings) (Binding, error) {
+func renderTypeScript(b *bindings) (Code, error) {
 	var out bytes.Buffer
 	err := typeScriptTemplate.Execute(&out, b)
-	return Binding{File: snakeName(b.rootName) + ".ts", Code: out.Bytes()}, err
+	return Code{File: snakeName(b.rootName) + ".ts", Source: out.Bytes()}, err
 }
 
 // jsonQuote is a string literal of JSON, which is also one of TypeScript and Python.

@@ -32,6 +32,11 @@ type Options struct {
 	Now        func() time.Time      // nil = time.Now
 	Rand       func() float64        // jitter of retries, [0,1); nil = math/rand
 
+	// Schemas checks events that are taken in, on buses whose policy asks for it. nil = no event has a schema.
+	Schemas Schemas
+	// Discover is told of events that are routed, on buses that discover schemas. nil = nobody is.
+	Discover Discoverer
+
 	// LiveQueue is how many deliveries a lane keeps in memory before it parks; 0 = 4096.
 	LiveQueue int
 	// Unsettled is how long a delivery may stay live before it is parked, so that the floor moves on; 0 = 2 s.

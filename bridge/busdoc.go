@@ -18,13 +18,17 @@ import (
 
 // BusDoc is the definition of a bus.
 type BusDoc struct {
-	Name         string
-	Description  string
-	Labels       map[string]string
-	MaxAge       time.Duration // retention by age; default 7 days
-	MaxBytes     int64         // retention by size; 0 = the bus's share of the store
-	DedupWindow  time.Duration // 0-24 h, default 2 min; 0 switches dedup off
-	SchemaPolicy string        // "off"
+	Name        string
+	Description string
+	Labels      map[string]string
+	MaxAge      time.Duration // retention by age; default 7 days
+	MaxBytes    int64         // retention by size; 0 = the bus's share of the store
+	DedupWindow time.Duration // 0-24 h, default 2 min; 0 switches dedup off
+
+	SchemaPolicy    string  // what becomes of an event that does not fit its schema: a Policy
+	SchemaSample    float64 // share of the events that PolicyWarn looks at; default 1
+	QuarantineBus   string  // where PolicyQuarantine puts them; default quarantine
+	SchemaDiscovery bool    // schemas are made of the events that are seen
 }
 
 // window is the dedup window in the words of the log, where 0 is its default and less is none.
@@ -57,7 +61,7 @@ func CheckName(s string) string {
 // ParseBus reads a Bus document and refuses what it does not know. Server-owned fields (revision, createdAt, updatedAt,
 // status) are ignored. The error is a *fault.Error with JSON pointers that holds every complaint.
 func ParseBus(doc []byte) (*BusDoc, error) {
-	out := &BusDoc{MaxAge: defaultMaxAge, DedupWindow: defaultDedupWindow, SchemaPolicy: "off"}
+	out := &BusDoc{MaxAge: defaultMaxAge, DedupWindow: defaultDedupWindow, SchemaPolicy: PolicyOff, SchemaSample: 1, QuarantineBus: defaultQuarantineBus}
 	var bad []fault.Detail
 	fields(&bad, "", doc, map[string]func(pointer string, v json.RawMessage){
 		"kind": func(at string, v json.RawMessage) {
@@ -85,14 +89,30 @@ func ParseBus(doc []byte) (*BusDoc, error) {
 		},
 		"dedupWindow": func(at string, v json.RawMessage) { duration(&bad, at, v, 0, maxDedupWindow, &out.DedupWindow) },
 		"schemaPolicy": func(at string, v json.RawMessage) {
-			if read(&bad, at, v, &out.SchemaPolicy, "a string") && out.SchemaPolicy != "off" {
-				complain(&bad, at, `must be "off": this version has no schema registry`)
+			if read(&bad, at, v, &out.SchemaPolicy, "a string") && !slices.Contains(policies, out.SchemaPolicy) {
+				complain(&bad, at, "must be one of "+strings.Join(policies, ", "))
 			}
 		},
-		"revision": nil, "createdAt": nil, "updatedAt": nil, "status": nil,
+		"schemaSample": func(at string, v json.RawMessage) {
+			if read(&bad, at, v, &out.SchemaSample, "a number") && !(out.SchemaSample > 0 && out.SchemaSample <= 1) {
+				complain(&bad, at, "must be a share above 0 and up to 1")
+			}
+		},
+		"quarantineBus": func(at string, v json.RawMessage) {
+			if read(&bad, at, v, &out.QuarantineBus, "a string") {
+				if why := CheckName(out.QuarantineBus); why != "" {
+					complain(&bad, at, why)
+				}
+			}
+		},
+		"schemaDiscovery": func(at string, v json.RawMessage) { read(&bad, at, v, &out.SchemaDiscovery, "true or false") },
+		"revision":        nil, "createdAt": nil, "updatedAt": nil, "status": nil,
 	})
 	if why := CheckName(out.Name); why != "" && len(bad) == 0 {
 		complain(&bad, "/name", why)
+	}
+	if out.SchemaPolicy == PolicyQuarantine && out.QuarantineBus == out.Name {
+		complain(&bad, "/quarantineBus", "must be another bus")
 	}
 	if err := fault.Collect(bad); err != nil {
 		return nil, err

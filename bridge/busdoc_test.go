@@ -24,6 +24,13 @@ func TestParseBus(t *testing.T) {
 		doc.MaxAge != 168*time.Hour || doc.DedupWindow != 2*time.Minute {
 		t.Errorf("defaults: %+v, %v", doc, err)
 	}
+	if doc.SchemaPolicy != bridge.PolicyOff || doc.SchemaSample != 1 || doc.QuarantineBus != "quarantine" || doc.SchemaDiscovery {
+		t.Errorf("defaults of schemas: %+v", doc)
+	}
+	if doc, err = bridge.ParseBus([]byte(`{"name":"x","schemaPolicy":"warn","schemaSample":0.1,"schemaDiscovery":true}`)); err != nil ||
+		doc.SchemaPolicy != bridge.PolicyWarn || doc.SchemaSample != 0.1 || !doc.SchemaDiscovery {
+		t.Errorf("schemas: %+v, %v", doc, err)
+	}
 }
 
 func TestParseBusNamesTheField(t *testing.T) {
@@ -42,7 +49,15 @@ func TestParseBusNamesTheField(t *testing.T) {
 		{`{"name":"a","retention":{"maxage":"1h"}}`, "/retention/maxage"},
 		{`{"name":"a","dedupWindow":"25h"}`, "/dedupWindow"},
 		{`{"name":"a","dedupWindow":"-1s"}`, "/dedupWindow"},
-		{`{"name":"a","schemaPolicy":"warn"}`, "/schemaPolicy"},
+		{`{"name":"a","schemaPolicy":"strict"}`, "/schemaPolicy"},
+		{`{"name":"a","schemaPolicy":true}`, "/schemaPolicy"},
+		{`{"name":"a","schemaPolicy":"warn","schemaSample":0}`, "/schemaSample"},
+		{`{"name":"a","schemaPolicy":"warn","schemaSample":1.1}`, "/schemaSample"},
+		{`{"name":"a","schemaPolicy":"warn","schemaSample":"all"}`, "/schemaSample"},
+		{`{"name":"a","schemaPolicy":"quarantine","quarantineBus":"A"}`, "/quarantineBus"},
+		{`{"name":"a","schemaPolicy":"quarantine","quarantineBus":"a"}`, "/quarantineBus"},
+		{`{"name":"quarantine","schemaPolicy":"quarantine"}`, "/quarantineBus"},
+		{`{"name":"a","schemaDiscovery":"yes"}`, "/schemaDiscovery"},
 		{`{"name":"a","nmae":1}`, "/nmae"},
 		{`{"name":5}`, "/name"},
 		{`[]`, ""},

@@ -20,21 +20,30 @@ type Receipt = eventlog.Receipt
 // room for more. If it returns nil, done is called exactly once, after the commit or the failure, in the order of the
 // log, and must not block. The record belongs to the bridge from then on; its Received is set, and its id if it has none.
 //
-// Errors are *fault.Error: NotFound (no such bus), Full (no room on the disk), Unavailable.
+// Errors are *fault.Error: NotFound (no such bus), Full (no room on the disk), Unavailable, Unfit (the event does
+// not fit its schema, and the bus refuses such).
 func (b *Bridge) Publish(ctx context.Context, bus string, rec *event.Record, done func(Receipt)) error {
 	p, err := b.path(bus)
 	if err != nil {
 		return err
 	}
+	if p, err = b.admit(p, rec); err != nil {
+		return err
+	}
+	return b.store(ctx, p, rec, done)
+}
+
+// store appends an event to the log of a path. Its contract is that of Publish.
+func (b *Bridge) store(ctx context.Context, p *path, rec *event.Record, done func(Receipt)) error {
 	rec.Received = b.o.Now()
 	if rec.Event.ID == "" {
 		rec.Event.ID, rec.Minted = event.NewID(), true
 	}
-	err = p.log.Append(ctx, rec, func(r Receipt) {
+	err := p.log.Append(ctx, rec, func(r Receipt) {
 		switch {
 		case r.Err != nil:
 			r.Err = unavailable(r.Err)
-			b.metrics.refused.WithLabelValues(bus, fault.KindOf(r.Err).String()).Inc()
+			b.metrics.refused.WithLabelValues(p.name, fault.KindOf(r.Err).String()).Inc()
 		case r.Duplicate:
 			p.counters.duplicates.Inc()
 		default:
@@ -44,7 +53,7 @@ func (b *Bridge) Publish(ctx context.Context, bus string, rec *event.Record, don
 	})
 	if err != nil {
 		err = unavailable(err)
-		b.metrics.refused.WithLabelValues(bus, fault.KindOf(err).String()).Inc()
+		b.metrics.refused.WithLabelValues(p.name, fault.KindOf(err).String()).Inc()
 	}
 	return err
 }
@@ -58,18 +67,30 @@ func unavailable(err error) error {
 }
 
 // Ingest takes events in and blocks until all are committed. If some could not be stored, the error says why and the
-// receipts say which; those without an error are stored and count like any other.
+// receipts say which; those without an error are stored and count like any other. If one of several does not fit its
+// schema, and the bus refuses such, none is stored; pointers begin with the number of the event.
 func (b *Bridge) Ingest(ctx context.Context, bus string, recs []*event.Record) ([]Receipt, error) {
 	if len(recs) == 1 {
 		r, err := b.ingestOne(ctx, bus, recs[0])
 		return []Receipt{r}, err
+	}
+	p, err := b.path(bus)
+	if err != nil {
+		return nil, err
+	}
+	paths, err := b.admitAll(p, recs)
+	if err != nil {
+		return nil, err
 	}
 	receipts := make([]Receipt, len(recs))
 	done := make(chan struct{}, len(recs))
 	waiting := 0
 	var errs []error
 	for i, rec := range recs {
-		err := b.Publish(ctx, bus, rec, func(r Receipt) {
+		if paths != nil {
+			p = paths[i]
+		}
+		err := b.store(ctx, p, rec, func(r Receipt) {
 			receipts[i] = r
 			done <- struct{}{}
 		})
@@ -92,10 +113,6 @@ func (b *Bridge) Ingest(ctx context.Context, bus string, recs []*event.Record) (
 			errs = append(errs, r.Err)
 			break
 		}
-	}
-	if len(recs) == 0 {
-		_, err := b.path(bus)
-		return receipts, err
 	}
 	return receipts, errors.Join(errs...)
 }

@@ -25,6 +25,7 @@ type metrics struct {
 	matchErrors prometheus.Counter
 	expressions *prometheus.CounterVec
 	trimmed     *prometheus.CounterVec
+	schemas     *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer, b *Bridge) *metrics {
@@ -49,6 +50,8 @@ func newMetrics(reg prometheus.Registerer, b *Bridge) *metrics {
 		expressions: counter("rule_expression_errors_total",
 			"Evaluations of a when or sql that failed, by bus. The rule then does not match.", "bus"),
 		trimmed: counter("events_trimmed_total", "Events removed by retention, by bus.", "bus"),
+		schemas: counter("schema_checks_total", "Events whose schema was asked for, by bus, and whether they fit: "+
+			"fits, violates, none (no schema), failed (could not be checked).", "bus", "result"),
 	}
 	for _, r := range targets.Reasons() {
 		m.dead.WithLabelValues(string(r))
@@ -57,19 +60,23 @@ func newMetrics(reg prometheus.Registerer, b *Bridge) *metrics {
 		return m
 	}
 	reg.MustRegister(m.accepted, m.refused, m.duplicates, m.events, m.outcomes, m.attempts, m.duration, m.dead,
-		m.difference, m.matchErrors, m.expressions, m.trimmed, lag{b})
+		m.difference, m.matchErrors, m.expressions, m.trimmed, m.schemas, lag{b})
 	return m
 }
 
 // busCounters are the counters of one bus, looked up once.
 type busCounters struct {
 	accepted, duplicates, matched, unmatched, expressions prometheus.Counter
+
+	fits, violates, noSchema, unchecked prometheus.Counter
 }
 
 func (m *metrics) bus(name string) busCounters {
 	return busCounters{accepted: m.accepted.WithLabelValues(name), duplicates: m.duplicates.WithLabelValues(name),
 		matched: m.events.WithLabelValues(name, "true"), unmatched: m.events.WithLabelValues(name, "false"),
-		expressions: m.expressions.WithLabelValues(name)}
+		expressions: m.expressions.WithLabelValues(name),
+		fits:        m.schemas.WithLabelValues(name, "fits"), violates: m.schemas.WithLabelValues(name, "violates"),
+		noSchema: m.schemas.WithLabelValues(name, "none"), unchecked: m.schemas.WithLabelValues(name, "failed")}
 }
 
 func (c busCounters) routed(deliveries int) {
@@ -106,7 +113,7 @@ func (m *metrics) forgetTarget(name string) {
 // forgetBus ends the series of a bus that was removed.
 func (m *metrics) forgetBus(name string) {
 	of := prometheus.Labels{"bus": name}
-	for _, c := range []*prometheus.CounterVec{m.accepted, m.refused, m.duplicates, m.events, m.expressions, m.trimmed} {
+	for _, c := range []*prometheus.CounterVec{m.accepted, m.refused, m.duplicates, m.events, m.expressions, m.trimmed, m.schemas} {
 		c.DeletePartialMatch(of)
 	}
 	m.difference.DeletePartialMatch(of)

@@ -24,6 +24,7 @@ type path struct {
 	counters busCounters
 	track    *tracker
 	doc      atomic.Pointer[BusDoc]
+	looked   atomic.Uint64           // events that came under PolicyWarn, for its sample
 	rules    atomic.Pointer[ruleset] // nil until the first SetRules
 	setting  sync.Mutex              // one change of the rules at a time
 	first    chan struct{}           // closed by the first SetRules

@@ -221,6 +221,9 @@ const routesPart = 1000
 // event matches one event and sends it on its ways. It returns false if that cannot be written down any more.
 func (r *router) event(e eventlog.Entry) bool {
 	ev := &e.Record.Event
+	if d := r.p.b.o.Discover; d != nil && r.p.doc.Load().SchemaDiscovery {
+		d.Observe(r.p.name, ev)
+	}
 	var err error
 	r.matches, err = r.current.index.Match(ev, &r.scratch, r.matches[:0])
 	if err != nil {

@@ -465,6 +465,8 @@ func refusalCode(err error) packet.Reason {
 		return packet.QuotaExceeded
 	case fault.Unauthorized, fault.Forbidden:
 		return packet.NotAuthorized
+	case fault.Unfit:
+		return packet.PayloadFormatInvalid
 	case fault.Invalid, fault.Unsupported, fault.NotFound, fault.Conflict:
 		return packet.ImplementationError
 	}

@@ -28,7 +28,7 @@ type bindingCase struct {
 }
 
 var bindingCases = []bindingCase{
-	{name: "com.acme.order.placed", schema: orderSchema, more: []string{
+	{name: "com.acme.order.placed", schema: bindingOrder, more: []string{
 		`{"id":"o-1","placedAt":"2026-01-15T09:30:00Z","status":"open","total":1.5,"express":true,"coupon":null,
 		  "customer":{"id":7,"address":{"city":"Ulm"}},"lines":[{"sku":"a","quantity":1}],"payment":{"kind":"transfer","iban":"DE00"},"labels":{}}`,
 		`{"id":"o-1","placedAt":"2026-01-15T09:30:00Z","status":"paid","total":1,"express":false,"coupon":"X",
@@ -75,7 +75,7 @@ var bindingCases = []bindingCase{
 	{name: "the list is called like its items", schema: `{"type":"array","items":{"$ref":"#/$defs/items"},"$defs":{"items":{"type":"object","properties":{"Items":{"type":"string"}}}}}`},
 }
 
-const orderSchema = `{
+const bindingOrder = `{
   "$schema": "https://json-schema.org/draft/2020-12/schema", "title": "An order that was placed", "type": "object",
   "required": ["id", "placedAt", "status", "total", "express", "coupon", "customer", "lines", "payment", "labels"],
   "properties": {

@@ -195,13 +195,13 @@ func exampleNumbers(all []*jsonschema.Schema, whole bool) iter.Seq[any] {
 			for _, start := range starts {
 				up := onStep(start, step, i)
 				down := onStep(start, step, -i)
-				if !yield(numberText(up)) || i > 0 && !yield(numberText(down)) {
+				if !yield(exampleNumber(up)) || i > 0 && !yield(exampleNumber(down)) {
 					return
 				}
 			}
 		}
 		for _, n := range starts { // between bounds without a whole number
-			if !whole && !yield(numberText(n)) {
+			if !whole && !yield(exampleNumber(n)) {
 				return
 			}
 		}
@@ -254,7 +254,7 @@ func onStep(n, step *big.Rat, i int64) *big.Rat {
 	return new(big.Rat).Mul(new(big.Rat).SetInt(floor), step)
 }
 
-func numberText(n *big.Rat) json.Number {
+func exampleNumber(n *big.Rat) json.Number {
 	if n.IsInt() {
 		return json.Number(n.Num().String())
 	}

@@ -107,8 +107,8 @@ var inferKindNames = [inferKinds]string{"null", "boolean", "integer", "number", 
 type inferNode struct {
 	kinds   [inferKinds]uint64
 	formats [len(inferFormats)]uint64 // of the strings
-	strings span                      // lengths in characters
-	arrays  span                      // numbers of items
+	strings extent                    // lengths in characters
+	arrays  extent                    // numbers of items
 
 	words map[string]struct{} // the different strings, while they look like an enumeration
 	prose bool                // they do not: words is empty for good
@@ -119,10 +119,10 @@ type inferNode struct {
 	isMap  bool                  // more names than a record has: fields is empty for good
 }
 
-// span is the smallest and the largest of some numbers. It is empty while nothing was counted.
-type span struct{ min, max int }
+// extent is the smallest and the largest of some numbers. It is empty while nothing was counted.
+type extent struct{ min, max int }
 
-func (s *span) add(n int, first bool) {
+func (s *extent) add(n int, first bool) {
 	if first {
 		s.min, s.max = n, n
 		return

@@ -37,7 +37,7 @@ func (n *inferNode) encode(b []byte) []byte {
 		b = n.encodeStrings(b)
 	}
 	if n.kinds[inferArray] > 0 {
-		b = appendSpan(b, n.arrays)
+		b = appendExtent(b, n.arrays)
 		if n.items == nil {
 			b = append(b, 0)
 		} else {
@@ -50,7 +50,7 @@ func (n *inferNode) encode(b []byte) []byte {
 	return b
 }
 
-func appendSpan(b []byte, s span) []byte {
+func appendExtent(b []byte, s extent) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(b, uint64(s.min)), uint64(s.max-s.min))
 }
 
@@ -59,7 +59,7 @@ func appendText(b []byte, s string) []byte {
 }
 
 func (n *inferNode) encodeStrings(b []byte) []byte {
-	b = appendSpan(b, n.strings)
+	b = appendExtent(b, n.strings)
 	for _, c := range n.formats {
 		b = binary.AppendUvarint(b, c)
 	}
@@ -151,10 +151,10 @@ func (d *summaryReader) text(limit uint64) string {
 	return s
 }
 
-func (d *summaryReader) span() span {
+func (d *summaryReader) extent() extent {
 	const most = 1 << 31
 	low := d.number(most)
-	return span{min: int(low), max: int(low + d.number(most))}
+	return extent{min: int(low), max: int(low + d.number(most))}
 }
 
 func (d *summaryReader) node(depth int) *inferNode {
@@ -172,7 +172,7 @@ func (d *summaryReader) node(depth int) *inferNode {
 		d.strings(n)
 	}
 	if n.kinds[inferArray] > 0 {
-		n.arrays = d.span()
+		n.arrays = d.extent()
 		switch d.byte() {
 		case 0:
 		case 1:
@@ -201,7 +201,7 @@ func (d *summaryReader) child(depth int) *inferNode {
 }
 
 func (d *summaryReader) strings(n *inferNode) {
-	n.strings = d.span()
+	n.strings = d.extent()
 	sum := uint64(0)
 	for i := range n.formats {
 		n.formats[i] = d.number(maxInferCount)

@@ -255,7 +255,7 @@ func (a *App) openSchemaStore(ctx context.Context) (schema.Store, error) {
 }
 
 func (a *App) startBridge(ctx context.Context) (err error) {
-	a.bridge, err = bridge.New(ctx, bridge.Options{Log: a.log, Journal: a.journal, Logger: a.o.Logger, Registerer: a.registry})
+	a.bridge, err = bridge.New(ctx, bridge.Options{Log: a.log, Journal: a.journal, Schemas: a.schemas, Logger: a.o.Logger, Registerer: a.registry})
 	if err == nil {
 		a.undo("bridge", func(ctx context.Context) error {
 			// Deliveries get what is left of the time but for a quarter, in which the log writes down what became of them.

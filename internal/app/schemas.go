@@ -32,7 +32,10 @@ const busSchema = `{
       }
     },
     "dedupWindow": {"type": "string", "description": "How long source and id of an event are remembered; 0s switches it off.", "default": "2m"},
-    "schemaPolicy": {"const": "off"}
+    "schemaPolicy": {"enum": ["off", "warn", "quarantine", "reject"], "description": "What becomes of an event that does not fit its schema.", "default": "off"},
+    "schemaSample": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "description": "The share of the events that warn looks at.", "default": 1},
+    "quarantineBus": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", "description": "Where quarantine stores what does not fit; made when it is not there.", "default": "quarantine"},
+    "schemaDiscovery": {"type": "boolean", "description": "Whether schemas are made of the events that are seen.", "default": false}
   }
 }`
 

@@ -30,10 +30,11 @@ const (
 	RateLimited              // 429
 	Unavailable              // 503: try again after RetryAfter
 	Full                     // 507: the log has no room
+	Unfit                    // 422: it is well-formed, and does not fit its schema; Details say where
 )
 
 var kindNames = [...]string{"internal", "invalid", "unauthorized", "forbidden", "not-found", "conflict", "too-large",
-	"unsupported", "rate-limited", "unavailable", "full"}
+	"unsupported", "rate-limited", "unavailable", "full", "unfit"}
 
 // String returns the stable slug of the kind, as used in problem types.
 func (k Kind) String() string {

@@ -60,19 +60,20 @@ var (
 	problemRateLimited  = problemKind{"rate-limited", "Too many requests", http.StatusTooManyRequests}
 	problemUnavailable  = problemKind{"unavailable", "Not possible at the moment", http.StatusServiceUnavailable}
 	problemFull         = problemKind{"full", "The log has no room", http.StatusInsufficientStorage}
+	problemUnfit        = problemKind{"unfit", "The content does not fit its schema", http.StatusUnprocessableEntity}
 )
 
 // problemKinds is the whole set.
 var problemKinds = []problemKind{problemInternal, problemInvalid, problemUnauthorized, problemForbidden, problemNotFound,
 	problemMethod, problemTimeout, problemConflict, problemPrecondition, problemIncompatible, problemTooLarge, problemUnsupported,
-	problemRateLimited, problemUnavailable, problemFull}
+	problemRateLimited, problemUnavailable, problemFull, problemUnfit}
 
 // ofFault is the table from kinds of failure to problems.
 var ofFault = map[fault.Kind]problemKind{
 	fault.Internal: problemInternal, fault.Invalid: problemInvalid, fault.Unauthorized: problemUnauthorized,
 	fault.Forbidden: problemForbidden, fault.NotFound: problemNotFound, fault.Conflict: problemConflict,
 	fault.TooLarge: problemTooLarge, fault.Unsupported: problemUnsupported, fault.RateLimited: problemRateLimited,
-	fault.Unavailable: problemUnavailable, fault.Full: problemFull,
+	fault.Unavailable: problemUnavailable, fault.Full: problemFull, fault.Unfit: problemUnfit,
 }
 
 // defaultRetryAfter is for what is unavailable without saying for how long.

@@ -22,13 +22,27 @@ func (c *conn) busy() bool { return c.busyWith(true) }
 // busyWith is busy, with or without what shared groups owe.
 func (c *conn) busyWith(groups bool) bool {
 	s := c.session
-	if s == nil || s.conn != c || c.ended || c.why != nil || c.out.broken || c.out.size >= c.g.limits.MaxOutbound {
+	if c.urgentDue() {
+		return true
+	}
+	if s == nil || s.conn != c || c.ended || c.why != nil || c.out.broken || c.full(laneUp) {
 		return false
 	}
 	if s.resends > 0 {
 		return c.mayResend()
 	}
-	return len(s.scans) > 0 && c.mayScan() || c.hasRoom() && (s.waits() != nil || groups && s.owed())
+	return len(s.scans) > 0 && c.mayScan() || c.hasRoom(laneUp) && (s.waits() != nil || groups && s.owed())
+}
+
+// urgentDue reports whether something of DOWN is due to the client, and there is room for it. The session's mu and mu are
+// held.
+func (c *conn) urgentDue() bool {
+	s := c.session
+	if s == nil || len(s.at) == 0 || s.at[0].feed.lane != laneDown {
+		return false
+	}
+	p := &s.at[0]
+	return s.conn == c && !c.ended && c.why == nil && !c.out.broken && p.lagging() && !p.riding && c.hasRoom(laneDown)
 }
 
 // mayResend reports whether what was in flight on an earlier connection may be sent again: the new client may take fewer
@@ -40,7 +54,7 @@ func (c *conn) mayResend() bool {
 
 // mayScan reports whether the first retained scan can go on. The session's mu is held.
 func (c *conn) mayScan() bool {
-	return c.session.scans[0].sub.qos == 0 || c.hasRoom()
+	return c.session.scans[0].sub.qos == 0 || c.hasRoom(laneUp)
 }
 
 // owed reports whether a shared group waits for a member with room. mu is held.
@@ -61,7 +75,8 @@ func (c *conn) catchUp() (stuck bool) {
 	for {
 		s.mu.Lock()
 		c.mu.Lock()
-		due := c.busy() && c.out.size < catchUpSize
+		urgent := c.urgentDue()
+		due := urgent || c.busy() && c.out.size < catchUpSize
 		resend, scan := s.resends > 0, len(s.scans) > 0 && due && c.mayScan()
 		var behind *feed
 		if p := s.waits(); p != nil {
@@ -81,6 +96,8 @@ func (c *conn) catchUp() (stuck bool) {
 		switch {
 		case !due:
 			return false
+		case urgent:
+			err = c.readOn(s.g.feeds.all()[0])
 		case resend:
 			err = c.resend()
 		case scan:
@@ -98,13 +115,25 @@ func (c *conn) catchUp() (stuck bool) {
 			}
 		}
 		if err != nil {
-			if c.g.life.Err() == nil {
-				c.g.log.Warn("read for a subscriber", "clientId", c.key.clientID, "err", err)
-			}
-			c.end(packet.UnspecifiedError)
+			c.readFailedFor(err)
 			return false
 		}
 	}
+}
+
+// readUrgent queues what of DOWN is due. It is called by the writer, without locks.
+func (c *conn) readUrgent() {
+	if err := c.readOn(c.g.feeds.all()[0]); err != nil {
+		c.readFailedFor(err)
+	}
+}
+
+// readFailedFor ends the connection because its messages cannot be read.
+func (c *conn) readFailedFor(err error) {
+	if c.g.life.Err() == nil {
+		c.g.log.Warn("read for a subscriber", "clientId", c.key.clientID, "err", err)
+	}
+	c.end(packet.UnspecifiedError)
 }
 
 // resend sends the first message again that was in flight when the last connection was lost: same id, DUP, or PUBREL
@@ -250,7 +279,7 @@ func (c *conn) sendWaiting(f *feed, seq uint64, entries []eventlog.Entry) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.hasRoom() || c.ended {
+	if !c.hasRoom(f.lane) || c.ended {
 		return
 	}
 	if m != nil {
@@ -290,7 +319,7 @@ func (c *conn) redeliverOrStop(m *message) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.hasRoom() || c.ended || c.out.broken || s.heldBack(m.feed, m.seq) {
+	if !c.hasRoom(m.feed.lane) || c.ended || c.out.broken || s.heldBack(m.feed, m.seq) {
 		p.behind = m.seq
 		return false
 	}

@@ -76,6 +76,9 @@ func newConn(g *Gateway, nc net.Conn, addr netip.Addr) *conn {
 	c := &conn{g: g, nc: nc, addr: addr, in: packet.NewReader(nc), maxPacket: 1 << 28}
 	_, c.light = nc.(*net.TCPConn)
 	c.calm = c.light
+	if err := limitUnsent(nc); err != nil {
+		g.log.Debug("limit what the kernel holds for a client", "err", err)
+	}
 	return c
 }
 
@@ -316,6 +319,13 @@ func (c *conn) queue(p packet.Packet) {
 	c.out.chunk = p.Append(c.out.chunk, c.version)
 	c.out.size += len(c.out.chunk) - before
 	c.startWriter()
+}
+
+// queueFirst queues a packet before everything, also before what is urgent and comes later. mu is held.
+func (c *conn) queueFirst(p packet.Packet) {
+	before := len(c.out.urgent)
+	c.out.urgent = p.Append(c.out.urgent, c.version)
+	c.out.size += len(c.out.urgent) - before
 }
 
 // end makes this side end the connection: the reader stops, and finish says goodbye. The first reason counts. It does not

@@ -356,7 +356,7 @@ func (c *conn) attach(answer *packet.Connack) {
 	defer s.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.queue(answer)
+	c.queueFirst(answer)
 	s.conn = c
 	s.holder.Store(c)
 	s.resends = len(s.flying)

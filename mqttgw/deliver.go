@@ -122,10 +122,30 @@ func (s *subscription) suits(m *message) bool {
 	return (s.group != nil || s.since.at(m.feed) < m.seq) && !own && s.session.mayReceive(m.origin.Topic)
 }
 
-// hasRoom reports whether another QoS 1 or 2 message can be sent for the first time. The session's mu and mu are held.
-func (c *conn) hasRoom() bool {
-	return len(c.session.flying) < c.session.maxFlying && c.out.size < c.g.limits.MaxOutbound
+// hasRoom reports whether another QoS 1 or 2 message of a lane can be sent for the first time. What comes from devices leaves
+// one place in eight to what goes down to them, and that does not wait for what was in flight on an earlier connection.
+// The session's mu and mu are held.
+func (c *conn) hasRoom(l lane) bool {
+	s := c.session
+	switch {
+	case c.full(l):
+		return false
+	case l == laneDown:
+		return len(s.flying)-s.resends < s.maxFlying
+	}
+	return len(s.flying) < s.maxFlying && len(s.flying)-s.downs < s.maxFlying-s.reserve()
 }
+
+// reserve is how many messages of DOWN can be in flight whatever else is. mu is held.
+func (s *session) reserve() int {
+	if s.g.opts.Down == nil || s.maxFlying < 2 {
+		return 0
+	}
+	return max(1, s.maxFlying/8)
+}
+
+// urgent reports whether the message goes out before what is not.
+func (m *message) urgent() bool { return m.feed != nil && m.feed.lane == laneDown }
 
 // deliver is called by the tail. It queues the message, or leaves it for later, or drops it; it never blocks. It returns
 // a connection whose writer the caller has to start; its place is reserved.
@@ -152,12 +172,12 @@ func (s *session) deliver(m *message, h *hit) (start *conn) {
 		s.miss(m, qos)
 		return nil
 	case qos == 0:
-		if c.out.size >= c.g.limits.MaxOutbound {
+		if c.full(m.feed.lane) {
 			c.g.metrics.drop(droppedSlow)
 			return nil
 		}
 		c.put(m, h, 0)
-	case s.resends > 0 || p != nil && p.lagging() || !c.hasRoom() || s.heldBack(m.feed, m.seq):
+	case s.resends > 0 && !m.urgent() || p != nil && p.lagging() || !c.hasRoom(m.feed.lane) || s.heldBack(m.feed, m.seq):
 		p = s.at.of(m.feed)
 		if !p.lagging() {
 			s.changed()
@@ -270,6 +290,15 @@ func (c *conn) put(m *message, h *hit, qos byte) {
 func (c *conn) transmit(m *message, head packet.Head, qos byte) {
 	f := m.frame(c.version, qos)
 	head.IDs = c.idsOf(head.IDs)
+	if m.urgent() { // without an alias, which a packet that is overtaken might have to set first
+		before := len(c.out.urgent)
+		if before == 0 {
+			c.out.urgent = newChunk()
+		}
+		c.out.urgent = append(f.Append(c.out.urgent, &head), m.payload...)
+		c.out.size += len(c.out.urgent) - before
+		return
+	}
 	c.setAlias(&head, m.origin.Topic)
 	c.out.grow()
 	before := len(c.out.chunk)

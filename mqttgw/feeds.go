@@ -14,7 +14,8 @@ import (
 	"github.com/rialto-bridge/rialto/internal/fault"
 )
 
-// feeds are the streams that subscriptions are served from: the gateway's own bus, and every bus that a topic mapping names.
+// feeds are the streams that subscriptions are served from: DOWN, the gateway's own bus, and every bus that a topic mapping
+// names.
 // A bus that no mapping names any more is served until nobody has anything left in it.
 type feeds struct {
 	g    *Gateway
@@ -24,12 +25,20 @@ type feeds struct {
 	mu      sync.Mutex      // one change at a time; above all locks of sessions and records
 	wanted  map[string]bool // guarded by mu; the buses that mappings name
 	working context.Context // guarded by mu; of the feeds' goroutines; nil = not yet
+	noted   bool            // guarded by mu; it is written down where every feed began
 	own     sync.WaitGroup
 }
 
 func newFeeds(g *Gateway) *feeds {
 	fs := &feeds{g: g, wake: make(chan struct{}, 1), wanted: map[string]bool{}}
-	fs.set([]*feed{newFeed(g, g.opts.Bus, g.opts.Tail)})
+	own := newFeed(g, g.opts.Bus, g.opts.Tail)
+	if g.opts.Down == nil {
+		fs.set([]*feed{own})
+		return fs
+	}
+	down := newFeed(g, DownlinkStream, g.opts.Down)
+	down.lane, own.rank = laneDown, 1
+	fs.set([]*feed{down, own})
 	return fs
 }
 
@@ -83,7 +92,7 @@ func (fs *feeds) begin(kept momentState) error {
 }
 
 // fresh begins a feed that was not served before at its end. The gateway's own bus may have retained messages from before
-// there were sessions.
+// there were sessions. mu is held.
 func (fs *feeds) fresh(f *feed, end uint64) error {
 	if v := fs.g.opts.Retained; v != nil && f.name != fs.g.opts.Bus && fs.g.recorder != nil {
 		if err := v.begin(f.name, end); err != nil {
@@ -91,6 +100,7 @@ func (fs *feeds) fresh(f *feed, end uint64) error {
 		}
 	}
 	f.begin(end, end)
+	fs.noted = false
 	return nil
 }
 
@@ -121,7 +131,6 @@ func (fs *feeds) add(name string) (*feed, error) {
 func (fs *feeds) open(ctx context.Context, buses []string) error {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	opened := false
 	for _, bus := range buses {
 		bus = fs.g.busNamed(bus)
 		fs.wanted[bus] = true
@@ -136,12 +145,13 @@ func (fs *feeds) open(ctx context.Context, buses []string) error {
 			return err
 		}
 		fs.start(f)
-		opened = true
 	}
-	if !opened || fs.g.recorder == nil {
+	if fs.noted || fs.g.recorder == nil {
 		return nil
 	}
-	return fs.g.recorder.flush(ctx)
+	err := fs.g.recorder.flush(ctx)
+	fs.noted = err == nil
+	return err
 }
 
 // want says which buses the mappings name now.
@@ -209,7 +219,7 @@ func (fs *feeds) sweep() (left bool) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	for _, f := range fs.all() {
-		if f.name == fs.g.opts.Bus || fs.wanted[f.name] {
+		if f.lane == laneDown || f.name == fs.g.opts.Bus || fs.wanted[f.name] {
 			continue
 		}
 		if f.needed() {

@@ -28,6 +28,9 @@ type flight struct {
 	stored bool // it is a retained message: its topic is in session.topics
 }
 
+// down reports whether the message is one of DOWN.
+func (f *flight) down() bool { return f.feed != nil && f.feed.lane == laneDown }
+
 // takeOff gives a message a packet id and puts it in flight.
 func (s *session) takeOff(f flight) (id uint16) {
 	id = s.lastID
@@ -41,8 +44,16 @@ func (s *session) takeOff(f flight) (id uint16) {
 		}
 	}
 	s.lastID, f.id = id, id
-	s.flying = append(s.flying, f)
+	s.enter(f)
 	return id
+}
+
+// enter puts a message in flight.
+func (s *session) enter(f flight) {
+	s.flying = append(s.flying, f)
+	if f.down() {
+		s.downs++
+	}
 }
 
 // flightOf returns the message with a packet id; nil when there is none.
@@ -73,6 +84,9 @@ func (s *session) land(id uint16) (f flight, ok bool) {
 	}
 	if f.resend {
 		s.resends--
+	}
+	if f.down() {
+		s.downs--
 	}
 	return f, true
 }

@@ -194,11 +194,11 @@ func (s *session) offer(m *message, sub *subscription, gr *group) (o outcome, st
 	defer c.mu.Unlock()
 	ending := c.ended || c.out.broken || c.why != nil
 	switch h := (hit{session: s, qos: sub.qos, retain: sub.retain, ids: sub.id}); {
-	case qos == 0 && (ending || c.out.size >= c.g.limits.MaxOutbound):
+	case qos == 0 && (ending || c.full(m.feed.lane)):
 		return full, nil
 	case qos == 0:
 		c.put(m, &h, 0)
-	case ending || s.resends > 0 || !c.hasRoom():
+	case ending || s.resends > 0 || !c.hasRoom(m.feed.lane):
 		return later, nil
 	case qos == 2 && gr.sent(m):
 		return taken, nil

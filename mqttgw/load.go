@@ -287,7 +287,7 @@ func (g *Gateway) restoreLists(s *session, st *sessionState) {
 			}
 			s.topics[f.id] = f.topic
 		}
-		s.flying = append(s.flying, fl)
+		s.enter(fl)
 		s.lastID = f.id
 	}
 	for _, r := range st.received {

@@ -18,7 +18,8 @@ import (
 type TopicMapping struct {
 	Name   string
 	Filter string
-	Bus    string // where they go
+	Bus    string // where they go; "" = to devices
+	Down   bool   // they are messages to devices, and on no bus
 
 	Revision uint64 // set by the caller of ParseTopicMapping; stands in the mark of a change
 
@@ -60,12 +61,18 @@ func ParseTopicMapping(doc []byte) (*TopicMapping, error) {
 	return &d.parsed, nil
 }
 
+// The lanes of a mapping.
+const (
+	laneNameUp   = "up"
+	laneNameDown = "down"
+)
+
 // DefaultBus is where publishes go that no mapping sends elsewhere.
 const DefaultBus = "devices"
 
 func (d *mappingDocument) check(complain complaint) {
 	d.documentHead.check("TopicMapping", complain)
-	m := TopicMapping{Name: d.Name, Filter: d.Filter, Bus: DefaultBus, levels: d.SubjectLevels}
+	m := TopicMapping{Name: d.Name, Filter: d.Filter, Bus: DefaultBus, Down: d.Lane == laneNameDown, levels: d.SubjectLevels}
 	wildcards := strings.Count(d.Filter, "+") + strings.Count(d.Filter, "#")
 	switch {
 	case !packet.ValidFilter(d.Filter) || len(d.Filter) > maxTemplate:
@@ -111,8 +118,17 @@ func (d *mappingDocument) check(complain complaint) {
 	if d.SubjectLevels < 0 || d.SubjectLevels > maxSubjectLevels {
 		complain("/subjectLevels", "must be 1 to %d; absent or 0 is %d", maxSubjectLevels, maxSubjectLevels)
 	}
-	if d.Lane != "" && d.Lane != "up" {
-		complain("/lane", "must be up: commands to devices over a lane of their own are not there yet")
+	if d.Lane != "" && d.Lane != laneNameUp && d.Lane != laneNameDown {
+		complain("/lane", "must be up, from devices, or down, to devices")
+	}
+	if m.Down && d.Bus != "" {
+		complain("/bus", "must be left out with lane down: messages to devices are on no bus")
+	}
+	if m.Down && d.SubjectLevels != 0 {
+		complain("/subjectLevels", "must be left out with lane down")
+	}
+	if m.Down {
+		m.Bus = ""
 	}
 	d.parsed = m
 }

@@ -41,7 +41,9 @@ func TestParseTopicMapping(t *testing.T) {
 		{"braces", `{"name":"m","filter":"a","type":"x}","subject":"{","extensions":{"x":"{what}"}}`, []string{"/type", "/subject", "/extensions/x"}},
 		{"extension names", `{"name":"m","filter":"a","extensions":{"Big":"x","id":"x","a/b":"x","empty":"","averyveryveryverylongname":"x"}}`,
 			[]string{"/extensions/Big", "/extensions/a~1b", "/extensions/averyveryveryverylongname", "/extensions/empty", "/extensions/id"}},
-		{"bus, levels and lane", `{"name":"m","filter":"a","bus":"B","subjectLevels":9,"lane":"down"}`, []string{"/bus", "/subjectLevels", "/lane"}},
+		{"bus, levels and lane", `{"name":"m","filter":"a","bus":"B","subjectLevels":9,"lane":"sideways"}`, []string{"/bus", "/subjectLevels", "/lane"}},
+		{"lane down", `{"name":"m","filter":"a","lane":"down","type":"t","subject":"{topic}"}`, nil},
+		{"lane down and what belongs to a bus", `{"name":"m","filter":"a","lane":"down","bus":"b","subjectLevels":3}`, []string{"/bus", "/subjectLevels"}},
 		{"unknown field", `{"name":"m","filter":"a","typ":"x"}`, []string{"/typ"}},
 		{"control character", `{"name":"m","filter":"a","type":"a\u0001"}`, []string{"/type"}},
 	} {

@@ -84,7 +84,9 @@ func (m *Mappings) replace(ctx context.Context, revision uint64, next map[string
 func busesOf(set map[string]*TopicMapping) []string {
 	buses := map[string]bool{}
 	for _, t := range set {
-		buses[t.Bus] = true
+		if !t.Down {
+			buses[t.Bus] = true
+		}
 	}
 	return slices.Sorted(maps.Keys(buses))
 }
@@ -109,10 +111,8 @@ func (m *Mappings) mark(ctx context.Context, revision uint64, next map[string]*T
 		return err
 	}
 	buses := map[string]bool{DefaultBus: true}
-	for _, set := range []map[string]*TopicMapping{m.byName, next} {
-		for _, t := range set {
-			buses[t.Bus] = true
-		}
+	for _, bus := range slices.Concat(busesOf(m.byName), busesOf(next)) {
+		buses[bus] = true
 	}
 	for _, bus := range slices.Sorted(maps.Keys(buses)) {
 		stored := m.gateway.mark(ctx, bus, &event.Record{Event: event.Event{Type: MappingsChanged, DataContentType: "application/json", Data: data}})
@@ -133,7 +133,8 @@ type markedMapping struct {
 	Name     string `json:"name"`
 	Revision uint64 `json:"revision"`
 	Filter   string `json:"filter"`
-	Bus      string `json:"bus"`
+	Bus      string `json:"bus,omitempty"`
+	Lane     string `json:"lane,omitempty"`
 }
 
 // maxMarked bounds the mappings that a mark lists.
@@ -150,7 +151,11 @@ func markData(revision uint64, set map[string]*TopicMapping) any {
 			break
 		}
 		t := set[name]
-		d.Mappings = append(d.Mappings, markedMapping{t.Name, t.Revision, t.Filter, t.Bus})
+		m := markedMapping{Name: t.Name, Revision: t.Revision, Filter: t.Filter, Bus: t.Bus}
+		if t.Down {
+			m.Lane = laneNameDown
+		}
+		d.Mappings = append(d.Mappings, m)
 	}
 	return d
 }

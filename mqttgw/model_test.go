@@ -282,9 +282,9 @@ func (d *modelDevice) unsubscribe(filter string) {
 	d.ask(&packet.Unsubscribe{PacketID: 8, Filters: [][]byte{[]byte(filter)}}, 8)
 }
 
-// matching returns the filters of the device that match a topic t/<n>.
+// matching returns the filters of the device that match a topic t/<n> or d/<n>.
 func (d *modelDevice) matching(topic string) (all []string) {
-	for _, f := range []string{"#", topic, "+" + strings.TrimPrefix(topic, "t")} {
+	for _, f := range []string{"#", topic, "+" + topic[1:]} {
 		if d.filters[f] {
 			all = append(all, f)
 		}
@@ -294,7 +294,11 @@ func (d *modelDevice) matching(topic string) (all []string) {
 
 // publish has the publisher publish the next message, however often the process is killed meanwhile.
 func (m *model) publish(pub *modelDevice) {
-	s := &sent{topic: fmt.Sprintf("t/%d", m.rnd.IntN(3)), qos: 1 + byte(m.rnd.IntN(2)), seen: map[string]int{}, owed: map[string][]string{}}
+	root := "t"
+	if m.w.down != nil && m.rnd.IntN(3) == 0 {
+		root = "d" // to DOWN
+	}
+	s := &sent{topic: fmt.Sprintf("%s/%d", root, m.rnd.IntN(3)), qos: 1 + byte(m.rnd.IntN(2)), seen: map[string]int{}, owed: map[string][]string{}}
 	n := len(m.all)
 	m.all = append(m.all, s)
 	for _, d := range m.devices {
@@ -367,7 +371,7 @@ func (m *model) remap() {
 
 func (m *model) step(pub *modelDevice) {
 	d := m.devices[m.rnd.IntN(len(m.devices))]
-	filter := []string{"#", "t/0", "t/1", "+/2"}[m.rnd.IntN(4)]
+	filter := []string{"#", "t/0", "t/1", "+/2", "d/1"}[m.rnd.IntN(5)]
 	switch k := m.rnd.IntN(21); {
 	case k < 8:
 		m.publish(pub)
@@ -445,7 +449,7 @@ func (m *model) drain() {
 // stored checks the log: what was published with QoS 2 is there once, in order.
 func (m *model) stored() {
 	seen := map[string]int{}
-	for _, r := range slices.Concat(m.w.bus.records(), m.w.bus2.records()) {
+	for _, r := range slices.Concat(m.w.bus.records(), m.w.bus2.records(), m.w.down.records(m.t)) {
 		if r.MQTT != nil && r.MQTT.QoS == 2 {
 			seen[string(r.Event.Data)]++
 		}
@@ -470,7 +474,11 @@ func TestSessionModel(t *testing.T) {
 func runModel(t *testing.T, seed uint64, steps int) {
 	rnd := rand.New(rand.NewPCG(seed, 7))
 	limits := mqttgw.Limits{ProgressEvery: 20 * time.Millisecond, MaxInFlight: 1 + rnd.IntN(20), MaxWaiting: 1 + rnd.IntN(10)}
-	m := &model{t: t, rnd: rnd, w: newWorld(t, func(o *mqttgw.Options) { o.Limits = limits })}
+	begin := newWorld
+	if seed%3 > 0 {
+		begin = newDownWorld
+	}
+	m := &model{t: t, rnd: rnd, w: begin(t, func(o *mqttgw.Options) { o.Limits = limits })}
 	device := func(name string, v packet.Version, qos byte) *modelDevice {
 		return &modelDevice{m: m, name: name, v: v, qos: qos, receive: uint32(1 + rnd.IntN(5)), filters: map[string]bool{}, received: map[uint16]bool{}, last: map[string]int{}}
 	}

@@ -13,16 +13,23 @@ import (
 )
 
 // outbox is what is to be written. Small packets are copied into one chunk; a large payload is a reference to the bytes
-// that all its receivers share.
+// that all its receivers share. What is urgent is written first, and between any two packets of the rest.
 type outbox struct {
-	queue   [][]byte // before chunk
-	chunk   []byte
-	size    int  // bytes in queue and chunk, and those that are being written
-	writing bool // a writer exists
-	again   bool // it is to look once more before it ends
-	broken  bool // a write failed; nothing is written any more
+	urgent  []byte  // whole packets
+	queue   []piece // before chunk
+	chunk   []byte  // ends with a packet
+	size    int     // bytes in all of them, and those that are being written
+	writing bool    // a writer exists
+	again   bool    // it is to look once more before it ends
+	broken  bool    // a write failed; nothing is written any more
 
 	renew time.Time // when the write deadline has to be moved; the writer's
+}
+
+// piece is a part of what is to be written.
+type piece struct {
+	b   []byte
+	end bool // a packet ends with it
 }
 
 const (
@@ -35,24 +42,45 @@ const (
 // chunks holds *[]byte of chunkSize to pooledTo.
 var chunks = sync.Pool{New: func() any { b := make([]byte, 0, chunkSize); return &b }}
 
-// grow makes sure that there is a chunk.
+// grow makes sure that there is a chunk for another packet, which is not longer than one write.
 func (o *outbox) grow() {
+	if len(o.chunk) >= writeSize {
+		o.queue = append(o.queue, piece{o.chunk, true})
+		o.chunk = nil
+	}
 	if o.chunk == nil {
-		o.chunk = (*chunks.Get().(*[]byte))[:0]
+		o.chunk = newChunk()
 	}
 }
 
-// share queues bytes that are not to be changed any more.
+func newChunk() []byte { return (*chunks.Get().(*[]byte))[:0] }
+
+// share queues bytes that are not to be changed any more, the end of a packet.
 func (o *outbox) share(b []byte) {
-	o.queue = append(o.queue, o.chunk, b)
+	o.queue = append(o.queue, piece{o.chunk, false}, piece{b, true})
 	o.chunk = nil
 }
 
-// take removes everything.
-func (o *outbox) take() (queue [][]byte, chunk []byte) {
+// take removes everything but what is urgent.
+func (o *outbox) take() (queue []piece, chunk []byte) {
 	queue, chunk = o.queue, o.chunk
 	o.queue, o.chunk = nil, nil
 	return queue, chunk
+}
+
+// takeUrgent removes what is urgent; nil if there is nothing.
+func (o *outbox) takeUrgent() []byte {
+	b := o.urgent
+	o.urgent = nil
+	return b
+}
+
+// full reports whether no more is to be queued for a lane.
+func (c *conn) full(l lane) bool {
+	if l == laneDown {
+		return len(c.out.urgent) >= c.g.limits.MaxOutbound
+	}
+	return c.out.size >= c.g.limits.MaxOutbound
 }
 
 func recycle(chunk []byte) {
@@ -89,43 +117,67 @@ func (c *conn) write() {
 		if !more {
 			return
 		}
-		c.mu.Lock()
-		broken := c.out.broken
-		c.mu.Unlock()
-		n := 0
-		var err error
-		for _, b := range queue {
-			n += len(b)
-			if err == nil && !broken {
-				err = c.writeAll(b)
+		for _, p := range queue {
+			c.writeOut(p.b)
+			if p.end {
+				c.hurry()
 			}
 		}
-		n += len(chunk)
-		if err == nil && !broken {
-			err = c.writeAll(chunk)
-		}
+		c.writeOut(chunk)
 		recycle(chunk)
-		c.mu.Lock()
-		c.out.size -= n
-		if err != nil {
-			c.out.broken = true
-			c.interrupt()
+	}
+}
+
+// hurry writes what has become urgent while a batch is written. It is called between two packets.
+func (c *conn) hurry() {
+	for {
+		c.lock()
+		for c.urgentDue() {
+			c.unlock()
+			c.readUrgent()
+			c.lock()
 		}
-		c.wake()
-		c.mu.Unlock()
-		if err != nil && !errors.Is(err, net.ErrClosed) {
-			c.g.log.Debug("write", "clientId", c.key.clientID, "err", err)
+		b := c.out.takeUrgent()
+		c.unlock()
+		if b == nil {
+			return
 		}
+		c.writeOut(b)
+		recycle(b)
+	}
+}
+
+// writeOut writes bytes that were taken out of the outbox, or drops them when the connection is broken.
+func (c *conn) writeOut(b []byte) {
+	c.mu.Lock()
+	broken := c.out.broken
+	c.mu.Unlock()
+	var err error
+	if !broken {
+		err = c.writeAll(b)
+	}
+	c.mu.Lock()
+	c.out.size -= len(b)
+	if err != nil {
+		c.out.broken = true
+		c.interrupt()
+	}
+	c.wake()
+	c.mu.Unlock()
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		c.g.log.Debug("write", "clientId", c.key.clientID, "err", err)
 	}
 }
 
 // nextWrite takes what is to be written. When there is nothing it has the session catch up first; more is false when
 // there is nothing of that either: then the writer has ended.
-func (c *conn) nextWrite() (queue [][]byte, chunk []byte, more bool) {
+func (c *conn) nextWrite() (queue []piece, chunk []byte, more bool) {
 	stuck := false
 	for {
 		c.lock()
-		queue, chunk = c.out.take()
+		if chunk = c.out.takeUrgent(); chunk == nil {
+			queue, chunk = c.out.take()
+		}
 		if queue != nil || chunk != nil {
 			c.unlock()
 			return queue, chunk, true

@@ -151,12 +151,28 @@ func (c *conn) pause(d time.Duration) {
 	}
 }
 
-// busOf is where the mapping sends a publish.
-func (g *Gateway) busOf(m *TopicMapping) string {
-	if m == nil {
-		return g.opts.Bus
+// store hands an event to the stream that its mapping sends it to, as Publisher.Publish does.
+func (g *Gateway) store(ctx context.Context, m *TopicMapping, rec *event.Record, done func(error)) error {
+	switch {
+	case m == nil:
+		return g.opts.Publisher.Publish(ctx, g.opts.Bus, rec, done)
+	case !m.Down:
+		return g.opts.Publisher.Publish(ctx, g.busNamed(m.Bus), rec, done)
+	case g.opts.Down == nil:
+		return fault.New(fault.Unavailable, "messages to devices are not kept here")
 	}
-	return g.busNamed(m.Bus)
+	return g.opts.Down.Publish(ctx, rec, done)
+}
+
+// feedFor returns the feed that a mapping sends events to; nil if nobody is served from there.
+func (g *Gateway) feedFor(m *TopicMapping) *feed {
+	switch {
+	case m == nil:
+		return g.feeds.named(g.opts.Bus)
+	case m.Down:
+		return g.feeds.named(DownlinkStream)
+	}
+	return g.feeds.named(g.busNamed(m.Bus))
 }
 
 // busNamed is the bus that a document calls by a name.
@@ -236,12 +252,11 @@ func (c *conn) takePublish(first byte, body []byte) error {
 		pub.finish(err)
 		return nil
 	}
-	bus := c.g.busOf(mapping)
 	if p.QoS == 2 && rec.Minted {
 		rec.Event.ID = exactID(c.session.epoch, p.PacketID, pub.receipt.use)
-		rec.Minted = c.g.feeds.named(bus) != nil // what is not read after a crash the bus has to deduplicate by its id
+		rec.Minted = c.g.feedFor(mapping) != nil // what is not read after a crash the bus has to deduplicate by its id
 	}
-	if err := c.g.opts.Publisher.Publish(c.g.life, bus, rec, pub.done); err != nil {
+	if err := c.g.store(c.g.life, mapping, rec, pub.done); err != nil {
 		pub.done(err)
 	}
 	return nil

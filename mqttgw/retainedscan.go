@@ -91,12 +91,12 @@ func (c *conn) sendRetained(sc *retainedScan, e retainedEntry) bool {
 	h := hit{session: s, qos: sc.sub.qos, retain: true, ids: sc.sub.id}
 	qos := min(h.qos, m.origin.QoS)
 	switch {
-	case c.ended || c.out.broken || c.out.size >= c.g.limits.MaxOutbound:
+	case c.ended || c.out.broken || c.full(laneUp):
 		return false
 	case qos == 0:
 		c.put(m, &h, 0)
 		return true
-	case !c.hasRoom():
+	case !c.hasRoom(laneUp):
 		return false
 	case c.tooLarge(m, &h, qos):
 		return true

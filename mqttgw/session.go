@@ -44,6 +44,7 @@ type session struct {
 
 	flying    []flight // QoS 1 and 2 without PUBACK or PUBCOMP, oldest first
 	resends   int      // of flying, those to be sent again on this connection
+	downs     int      // of flying, those of DOWN
 	maxFlying int
 	lastID    uint16
 	topics    map[uint16]string // of retained messages in flight
@@ -73,11 +74,11 @@ func (s *session) find(filter string) int {
 	return slices.IndexFunc(s.subs, func(sub *subscription) bool { return sub.filter == filter })
 }
 
-// waits returns the first position that lags and that the session has to read on from itself; nil when there is none. mu
+// waits returns the first position in a bus that lags and that the session has to read on from itself; nil when there is none. mu
 // is held.
 func (s *session) waits() *position {
 	for i := range s.at {
-		if p := &s.at[i]; p.lagging() && !p.riding && !s.heldBack(p.feed, p.next()) {
+		if p := &s.at[i]; p.feed.lane == laneUp && p.lagging() && !p.riding && !s.heldBack(p.feed, p.next()) {
 			return p
 		}
 	}
@@ -230,6 +231,9 @@ func (s *session) giveBack() (back []flight) {
 			if f.resend {
 				s.resends--
 			}
+			if f.down() {
+				s.downs--
+			}
 		}
 		return !mine
 	})
@@ -248,7 +252,7 @@ func (s *session) finish() (r remains) {
 	r = remains{s.subs, s.will, s.fence}
 	s.ended = true
 	s.subs, s.scans, s.will, s.flying, s.received, s.topics = nil, nil, nil, nil, nil, nil
-	s.at = nil
+	s.at, s.downs = nil, 0
 	return r
 }
 

@@ -53,7 +53,7 @@ func (g *Gateway) publishWill(s *session, w *will, then func()) {
 		// The gateway may be stopping, and then above all the will is due.
 		ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 		defer cancel()
-		err = g.opts.Publisher.Publish(ctx, g.busOf(mapping), rec, done)
+		err = g.store(ctx, mapping, rec, done)
 	}
 	if err != nil {
 		done(err)

@@ -37,7 +37,7 @@ func (l *memoryLog) Append(_ context.Context, m eventlog.Message, done func(even
 	}
 	commit := func() {
 		seq := uint64(len(l.msgs)) + l.trimmed + 1
-		l.msgs = append(l.msgs, eventlog.Raw{Seq: seq, Subject: m.Subject, Data: slices.Clone(m.Data)})
+		l.msgs = append(l.msgs, eventlog.Raw{Seq: seq, Subject: m.Subject, Header: slices.Clone(m.Header), Data: slices.Clone(m.Data)})
 		done(eventlog.Result{Seq: seq})
 	}
 	if l.hold || l.commits != nil && !l.commits() {
@@ -52,12 +52,26 @@ func (l *memoryLog) Read(_ context.Context, o eventlog.ReadOptions, dst []eventl
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, m := range l.msgs {
-		if m.Seq >= o.From {
+		if m.Seq >= o.From && (o.Max == 0 || len(dst) < o.Max) {
 			dst = append(dst, m)
 		}
 	}
 	return dst, nil
 }
+
+// As a DownlinkLog.
+
+func (l *memoryLog) Committed() uint64 { return l.Info().Last }
+
+func (l *memoryLog) Info() eventlog.StreamInfo {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return eventlog.StreamInfo{First: l.trimmed + 1, Last: l.trimmed + uint64(len(l.msgs))}
+}
+
+func (l *memoryLog) SkipTo(context.Context, uint64) error { return nil }
+
+func (l *memoryLog) Err() error { return nil }
 
 func (l *memoryLog) Trim(_ context.Context, p eventlog.TrimPolicy) (eventlog.Trimmed, error) {
 	l.mu.Lock()
@@ -151,6 +165,7 @@ type world struct {
 	t    testing.TB
 	bus  *memoryBus // devices
 	bus2 *memoryBus // fleet
+	down *memoryLog // DOWN; nil = none
 	maps *mqttgw.Mappings
 	log  *memoryLog
 	own  *memoryOwners
@@ -167,8 +182,14 @@ type world struct {
 	killed chan struct{} // closed then
 }
 
-func newWorld(t testing.TB, with ...setup) *world {
-	w := &world{t: t, bus: newMemoryBus(), bus2: newMemoryBus(), maps: mqttgw.NewMappings(), log: &memoryLog{}, own: &memoryOwners{claims: map[string]uint64{}}, disk: vfs.NewCrashableMem(), with: with}
+func newWorld(t testing.TB, with ...setup) *world { return newWorldOn(t, nil, with...) }
+
+// newDownWorld is a world where topics below cmd/ and d/ go to DOWN.
+func newDownWorld(t testing.TB, with ...setup) *world { return newWorldOn(t, &memoryLog{}, with...) }
+
+func newWorldOn(t testing.TB, down *memoryLog, with ...setup) *world {
+	w := &world{down: down, t: t, bus: newMemoryBus(), bus2: newMemoryBus(), maps: mqttgw.NewMappings(), log: &memoryLog{}, own: &memoryOwners{claims: map[string]uint64{}}, disk: vfs.NewCrashableMem(), with: with}
+	w.maps = w.newMaps()
 	w.arm(-1)
 	w.begin()
 	return w
@@ -180,6 +201,11 @@ func (w *world) begin() {
 	bus, bus2, log, own := w.bus, w.bus2, w.log, w.own
 	log.commits, bus.commits, bus2.commits = w.step, w.step, w.step
 	all := buses{"devices": bus, "fleet": bus2}
+	var down *mqttgw.Downlink
+	if w.down != nil {
+		w.down.commits = w.step
+		down = downlinkOn(w.down)
+	}
 	kept, err := mqttgw.OpenRetained(mqttgw.RetainedOptions{Dir: "retained", FS: w.disk, Logger: quiet()})
 	if err != nil {
 		w.t.Fatal(err)
@@ -187,6 +213,7 @@ func (w *world) begin() {
 	w.kept = kept
 	w.now = start(w.t, append([]setup{func(o *mqttgw.Options) {
 		o.Publisher, o.Tail, o.Tails, o.Sessions, o.Owners, o.Retained, o.Mappings = all, bus, all.tail, log, own, kept, w.maps
+		o.Down = down
 		o.Limits.ProgressEvery = 20 * time.Millisecond
 	}}, w.with...)...)
 	w.now.bus = bus
@@ -200,9 +227,43 @@ func (w *world) begin() {
 	w.t.Cleanup(w.now.stop)
 }
 
+// downMaps are the mappings that send to DOWN.
+func (w *world) downMaps() (all []*mqttgw.TopicMapping) {
+	if w.down == nil {
+		return nil
+	}
+	return downMappings(w.t)
+}
+
+// downlinkOn is DOWN in memory.
+func downlinkOn(log *memoryLog) *mqttgw.Downlink {
+	return mqttgw.NewDownlink(mqttgw.DownlinkOptions{Log: log, Logger: quiet(), Subjects: func(device, topic string, _ int) string {
+		if device == "" {
+			device = "%" // see eventlog.Unnamed
+		}
+		return mqttgw.DownlinkPrefix + "." + device + "." + topic
+	}})
+}
+
+// downMappings send topics below cmd/ and d/ to DOWN.
+func downMappings(t testing.TB) (all []*mqttgw.TopicMapping) {
+	t.Helper()
+	for _, root := range []string{"cmd", "d"} {
+		m, err := mqttgw.ParseTopicMapping(fmt.Appendf(nil, `{"name":"down-%s","filter":"%s/#","lane":"down"}`, root, root))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
 // newMaps are the mappings as a new process finds them.
 func (w *world) newMaps() *mqttgw.Mappings {
 	maps := mqttgw.NewMappings()
+	if w.set == nil {
+		w.set = w.downMaps()
+	}
 	if err := maps.Set(context.Background(), w.mapped, w.set); err != nil {
 		w.t.Fatal(err)
 	}
@@ -231,7 +292,7 @@ func (w *world) remap(filters ...string) error {
 func (w *world) remapOn(ctx context.Context, filters ...string) error {
 	w.t.Helper()
 	w.mapped++
-	w.set = nil
+	w.set = w.downMaps()
 	for i, f := range filters {
 		m, err := mqttgw.ParseTopicMapping(fmt.Appendf(nil, `{"name":"m%d","filter":%q,"bus":"fleet"}`, i, f))
 		if err != nil {
@@ -283,6 +344,11 @@ func (w *world) kill() {
 	log.set(func() { log.commits = nil })
 	bus.set(func() { bus.commits = nil })
 	bus2.set(func() { bus2.commits = nil })
+	if down := w.down; down != nil {
+		w.down = down.clone()
+		down.set(func() { down.commits = nil })
+		down.release()
+	}
 	log.release()
 	bus.release(-1)
 	bus2.release(-1)
@@ -298,5 +364,28 @@ func (w *world) restart() {
 	w.now.cut()
 	w.now.stop()
 	w.bus, w.bus2, w.log, w.maps = w.bus.clone(), w.bus2.clone(), w.log.clone(), w.newMaps()
+	if w.down != nil {
+		w.down = w.down.clone()
+	}
 	w.begin()
+}
+
+// records are the messages of DOWN that are for every subscription.
+func (l *memoryLog) records(t testing.TB) (all []*event.Record) {
+	if l == nil {
+		return nil
+	}
+	t.Helper()
+	raws, err := l.Read(t.Context(), eventlog.ReadOptions{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, raw := range raws {
+		r, err := event.FromNATS(raw.Header, raw.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, r)
+	}
+	return all
 }

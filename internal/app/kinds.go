@@ -173,6 +173,9 @@ func mappingRefs(doc []byte) []api.Ref {
 	if err != nil {
 		return nil // it was checked before it was stored
 	}
+	if m.Down {
+		return nil
+	}
 	return []api.Ref{{Kind: kindBus, Name: m.Bus, Pointer: "/bus"}}
 }
 

@@ -197,8 +197,10 @@ const mappingSchema = `{
     "subject": {"type": "string", "maxLength": 1024, "description": "Default: the topic."},
     "extensions": {"type": "object", "maxProperties": 32, "propertyNames": {"pattern": "^[a-z0-9]{1,20}$"}, "additionalProperties": {"type": "string", "minLength": 1, "maxLength": 1024}},
     "subjectLevels": {"type": "integer", "minimum": 0, "maximum": 8, "default": 8, "description": "Levels of the topic by which events are found fast."},
-    "lane": {"const": "up"}
-  }
+    "lane": {"enum": ["up", "down"], "default": "up", "description": "down: they are messages to devices. They are on no bus, and reach their subscribers before what comes from devices."}
+  },
+  "if": {"properties": {"lane": {"const": "down"}}, "required": ["lane"]},
+  "then": {"properties": {"bus": false, "subjectLevels": false}}
 }`
 
 // deliverySchema describes how a lane treats its target.

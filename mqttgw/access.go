@@ -28,6 +28,8 @@ type accessDocument struct {
 
 	PublishExcept   *[]string `json:"publishExcept,omitempty"`   // what Publish, Retain and Will do not allow, whatever they say
 	SubscribeExcept *[]string `json:"subscribeExcept,omitempty"` // what Subscribe and Receive do not allow
+	// LatestFirst is no right: subscriptions that it covers get new messages before those that they are behind with.
+	LatestFirst *[]string `json:"latestFirst,omitempty"`
 }
 
 // rateDocument bounds how fast a client may publish.
@@ -48,7 +50,7 @@ var attributeFormat = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,62}$`)
 
 // access is a parsed accessDocument. Immutable. A nil list is an absent one.
 type access struct {
-	connect, publish, subscribe, receive, retain, will []template
+	connect, publish, subscribe, receive, retain, will, latest []template
 
 	publishExcept, subscribeExcept []template
 }
@@ -84,6 +86,7 @@ func (d *accessDocument) parse(complain complaint) *access {
 		retain:  list("retain", d.Retain, template.checkFilter), will: list("will", d.Will, template.checkFilter),
 		publishExcept:   list("publishExcept", d.PublishExcept, template.checkFilter),
 		subscribeExcept: list("subscribeExcept", d.SubscribeExcept, template.checkFilter),
+		latest: list("latestFirst", d.LatestFirst, template.checkFilter),
 	}
 }
 

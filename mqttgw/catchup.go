@@ -4,6 +4,7 @@ package mqttgw
 
 import (
 	"context"
+	"slices"
 
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
@@ -31,7 +32,7 @@ func (c *conn) busyWith(groups bool) bool {
 	if s.resends > 0 {
 		return c.mayResend()
 	}
-	return len(s.scans) > 0 && c.mayScan() || c.hasRoom(laneUp) && (s.waits() != nil || groups && s.owed())
+	return len(s.scans) > 0 && c.mayScan() || c.hasRoom(laneUp) && (s.waits() != nil && c.hasRoomBehind(laneUp) || groups && s.owed())
 }
 
 // urgentDue reports whether something of DOWN is due to the client, and there is room for it. The session's mu and mu are
@@ -42,7 +43,7 @@ func (c *conn) urgentDue() bool {
 		return false
 	}
 	p := &s.at[0]
-	return s.conn == c && !c.ended && c.why == nil && !c.out.broken && p.lagging() && !p.riding && c.hasRoom(laneDown)
+	return s.conn == c && !c.ended && c.why == nil && !c.out.broken && p.lagging() && !p.riding && c.hasRoom(laneDown) && !s.resendsFirst(laneDown)
 }
 
 // mayResend reports whether what was in flight on an earlier connection may be sent again: the new client may take fewer
@@ -79,7 +80,7 @@ func (c *conn) catchUp() (stuck bool) {
 		due := urgent || c.busy() && c.out.size < catchUpSize
 		resend, scan := s.resends > 0, len(s.scans) > 0 && due && c.mayScan()
 		var behind *feed
-		if p := s.waits(); p != nil {
+		if p := s.waits(); p != nil && c.hasRoomBehind(laneUp) {
 			behind = p.feed
 		}
 		var groups []*group
@@ -136,16 +137,16 @@ func (c *conn) readFailedFor(err error) {
 	c.end(packet.UnspecifiedError)
 }
 
-// resend sends the first message again that was in flight when the last connection was lost: same id, DUP, or PUBREL
+// resend sends the first message again that was in flight when the last connection was lost, one of DOWN before others: same id, DUP, or PUBREL
 // where PUBREC had come (MQTT-4.4.0-1).
 func (c *conn) resend() error {
 	s := c.session
 	s.mu.Lock()
-	i := 0
-	for i < len(s.flying) && !s.flying[i].resend {
-		i++
+	i := slices.IndexFunc(s.flying, func(f flight) bool { return f.resend && f.down() })
+	if i < 0 {
+		i = slices.IndexFunc(s.flying, func(f flight) bool { return f.resend })
 	}
-	if i == len(s.flying) {
+	if i < 0 {
 		s.resends = 0
 		s.mu.Unlock()
 		return nil
@@ -279,7 +280,7 @@ func (c *conn) sendWaiting(f *feed, seq uint64, entries []eventlog.Entry) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.hasRoom(f.lane) || c.ended {
+	if !c.hasRoomBehind(f.lane) || c.ended {
 		return
 	}
 	if m != nil {
@@ -319,7 +320,7 @@ func (c *conn) redeliverOrStop(m *message) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.hasRoom(m.feed.lane) || c.ended || c.out.broken || s.heldBack(m.feed, m.seq) {
+	if !c.hasRoomBehind(m.feed.lane) || c.ended || c.out.broken || s.heldBack(m.feed, m.seq) {
 		p.behind = m.seq
 		return false
 	}
@@ -333,7 +334,9 @@ func (c *conn) redeliver(m *message) {
 	s := c.session
 	h := s.hitOf(m)
 	qos := min(h.qos, m.origin.QoS)
-	if p := s.at.find(m.feed); qos == 0 || qos == 2 && p != nil && m.seq <= p.exact || s.carries(m, nil) {
+	p := s.at.find(m.feed)
+	sent := p != nil && (qos == 2 && m.seq <= p.exact || qos == 1 && h.latest && p.sentAhead(m.seq))
+	if qos == 0 || sent || s.carries(m, nil) {
 		return
 	}
 	c.launch(m, &h, qos, nil)

@@ -14,7 +14,13 @@ import (
 // so nobody gets what is behind a cut in one feed before what is before it in the others: not from the tails, which wait
 // for each other at a cut, and not while a session catches up.
 type cuts struct {
-	list atomic.Pointer[[]moment] // oldest first; nil = none
+	list atomic.Pointer[[]cut] // oldest first; nil = none
+}
+
+// cut is one of them. Immutable.
+type cut struct {
+	moment
+	made uint64 // which mappings it has put in force, see Mappings
 }
 
 const (
@@ -24,37 +30,42 @@ const (
 )
 
 // add adds a cut. One goroutine at a time does so.
-func (c *cuts) add(cut moment) {
+func (c *cuts) add(cut cut) {
 	list := append(slices.Clone(c.all()), cut)
 	list = list[max(0, len(list)-maxCuts):]
 	c.list.Store(&list)
 }
 
-func (c *cuts) all() []moment {
+func (c *cuts) all() []cut {
 	if list := c.list.Load(); list != nil {
 		return *list
 	}
 	return nil
 }
 
-// cutHere makes a cut at the ends of the feeds. The caller keeps publishes back meanwhile.
-func (g *Gateway) cutHere() {
-	cut := slices.DeleteFunc(g.ends(), func(k mark) bool { return k.feed.lane == laneDown }) // which waits for nobody
-	if len(cut) < 2 {
+// state is the cut as it is written down.
+func (c cut) state() cutState { return cutState{c.moment.state(), c.made} }
+
+// cutHere makes a cut at the ends of the feeds, if the mappings are others than at the last one. The caller keeps publishes
+// back meanwhile.
+func (g *Gateway) cutHere(made uint64) {
+	if all := g.cuts.all(); len(all) > 0 && all[len(all)-1].made == made {
 		return
 	}
-	g.cut(cut)
+	here := slices.DeleteFunc(g.ends(), func(k mark) bool { return k.feed.lane == laneDown }) // which waits for nobody
+	c := cut{here, made}
+	g.cut(c)
 	if g.recorder != nil {
-		g.recorder.add(&record{kind: recordCut, cut: cut.state()}, nil)
+		g.recorder.add(&record{kind: recordCut, cut: c.state()}, nil)
 	}
 }
 
 // cut puts a cut in force.
-func (g *Gateway) cut(cut moment) {
-	g.cuts.add(cut)
-	for _, k := range cut {
+func (g *Gateway) cut(c cut) {
+	g.cuts.add(c)
+	for _, k := range c.moment {
 		k.feed.mu.Lock()
-		k.feed.cuts = append(k.feed.cuts, cut)
+		k.feed.cuts = append(k.feed.cuts, c.moment)
 		k.feed.mu.Unlock()
 	}
 }

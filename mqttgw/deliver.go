@@ -98,13 +98,14 @@ type hit struct {
 	session *session
 	qos     byte
 	retain  bool // RETAIN as published
+	latest  bool // the latest first
 	ids     packet.Properties
 }
 
 // add joins a subscription to the hit.
 func (h *hit) add(s *subscription) {
 	h.qos = max(h.qos, s.qos)
-	h.retain = h.retain || s.retain
+	h.retain, h.latest = h.retain || s.retain, h.latest || s.latest
 	if s.id == nil {
 		return
 	}
@@ -177,11 +178,16 @@ func (s *session) deliver(m *message, h *hit) (start *conn) {
 			return nil
 		}
 		c.put(m, h, 0)
-	case s.resends > 0 && !m.urgent() || p != nil && p.lagging() || !c.hasRoom(m.feed.lane) || s.heldBack(m.feed, m.seq):
+	case s.resendsFirst(m.feed.lane) || p != nil && p.lagging() || !c.hasRoom(m.feed.lane) || s.heldBack(m.feed, m.seq):
+		if p != nil && p.lagging() && c.mayOvertake(p, m, h, qos) {
+			c.overtake(p, m, h)
+			break
+		}
 		p = s.at.of(m.feed)
 		if !p.lagging() {
 			s.changed()
 		}
+		p.running = p.running && !h.latest
 		p.postpone(m.seq, c.g.limits.MaxWaiting)
 		if !c.busy() {
 			return nil
@@ -203,6 +209,7 @@ func (s *session) miss(m *message, qos byte) {
 		return
 	}
 	p := s.at.of(m.feed)
+	p.running = false
 	p.fold()
 	if p.behind == 0 {
 		p.behind = m.seq

@@ -22,3 +22,6 @@ func (g *Gateway) Feeds() (names []string) {
 	}
 	return names
 }
+
+// Delivered waits until everything that is stored was offered to subscribers.
+func (g *Gateway) Delivered(ctx context.Context) error { return g.awaitTails(ctx, g.ends()) }

@@ -25,6 +25,7 @@ type flight struct {
 	id     uint16
 	stage  stage
 	resend bool // was sent on an earlier connection, and not on this one yet
+	ahead  bool // it was sent before its turn
 	stored bool // it is a retained message: its topic is in session.topics
 }
 
@@ -46,6 +47,12 @@ func (s *session) takeOff(f flight) (id uint16) {
 	s.lastID, f.id = id, id
 	s.enter(f)
 	return id
+}
+
+// resendsFirst reports whether a message of a lane has to wait for those that are to be sent again: one of DOWN waits for
+// those of DOWN only. mu is held.
+func (s *session) resendsFirst(l lane) bool {
+	return s.resends > 0 && (l == laneUp || slices.ContainsFunc(s.flying, func(f flight) bool { return f.resend && f.down() }))
 }
 
 // enter puts a message in flight.

@@ -19,7 +19,7 @@ type loaded struct {
 	fences     map[uint64]uint64
 	byKey      map[sessionKey]uint64
 	groups     map[string]*groupState
-	cuts       []momentState // the last ones
+	cuts       []cutState // the last ones
 }
 
 // load reads SESSIONS. It is called before anything else runs, and blocks while it reads.
@@ -63,7 +63,7 @@ func (l *loaded) apply(r *record) {
 		delete(l.groups, r.group.filter)
 		return
 	case recordCut:
-		if !slices.ContainsFunc(l.cuts, func(m momentState) bool { return slices.Equal(m, r.cut) }) {
+		if !slices.ContainsFunc(l.cuts, func(c cutState) bool { return c.made == r.cut.made && slices.Equal(c.moment, r.cut.moment) }) {
 			l.cuts = append(l.cuts, r.cut)
 			l.cuts = l.cuts[max(0, len(l.cuts)-maxCuts):]
 		}
@@ -186,7 +186,7 @@ func (g *Gateway) restore(l *loaded) {
 	g.recorder.began = [2]moment{began, began}
 	now := g.now()
 	for _, st := range l.cuts {
-		g.cut(g.momentOf(st))
+		g.cut(cut{g.momentOf(st.moment), st.made})
 	}
 	for filter, st := range l.groups {
 		gr := newGroup(g, filter, nil)
@@ -264,6 +264,7 @@ func (g *Gateway) restoreLists(s *session, st *sessionState) {
 	g.router.change(s.subs, func(filter string) *group { return newGroup(g, filter, s.subs[s.find(filter)].since) },
 		func() []*subscription { return nil })
 	g.metrics.filters.Add(float64(len(s.subs)))
+	s.latest = slices.ContainsFunc(s.subs, func(sub *subscription) bool { return sub.latest && sub.group == nil })
 	for _, sc := range st.scans {
 		if i := s.find(sc.filter); i >= 0 {
 			s.scans = append(s.scans, retainedScan{sub: s.subs[i], after: sc.after, upTo: g.momentOf(sc.upTo)})

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"sync"
@@ -75,9 +76,19 @@ func (m *Mappings) replace(ctx context.Context, revision uint64, next map[string
 	}
 	m.byName, m.root = next, indexMappings(all)
 	if m.gateway != nil {
-		m.gateway.cutHere()
+		m.gateway.cutHere(printOf(next))
 	}
 	return nil
+}
+
+// printOf tells sets of mappings apart by where they send topics.
+func printOf(set map[string]*TopicMapping) uint64 {
+	h := fnv.New64a()
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		t := set[name]
+		fmt.Fprintf(h, "%q %q %q %t\n", name, t.Filter, t.Bus, t.Down)
+	}
+	return h.Sum64()
 }
 
 // busesOf returns the buses that mappings name.
@@ -172,7 +183,7 @@ func (m *Mappings) serve(ctx context.Context, g *Gateway) error {
 	m.byName = nil
 	err := m.mark(ctx, 0, set)
 	m.byName = set
-	g.cutHere() // they may have changed while no process ran
+	g.cutHere(printOf(set)) // they may have changed while no process ran
 	return errors.Join(opened, err)
 }
 

@@ -34,6 +34,7 @@ type modelDevice struct {
 	v        packet.Version
 	qos      byte // of all its subscriptions
 	receive  uint32
+	latest   bool    // some of its subscriptions ask for the latest first
 	c        *client // nil = away
 	in       chan packet.Packet
 	filters  map[string]bool
@@ -217,7 +218,7 @@ func (d *modelDevice) deliver(n int, p *packet.Publish) {
 		d.m.fail("%s got message %d with QoS 2 twice", d.name, n)
 	}
 	key := fmt.Sprint(s.topic, p.QoS)
-	if s.seen[d.name] == 1 {
+	if s.seen[d.name] == 1 && (!d.latest || p.QoS == 2) {
 		if last, ok := d.last[key]; ok && n < last {
 			d.m.fail("%s got message %d of %s after %d", d.name, n, s.topic, last)
 		}
@@ -268,7 +269,11 @@ func (d *modelDevice) ask(p packet.Packet, id uint16) bool {
 
 func (d *modelDevice) subscribe(filter string) {
 	d.m.note("%s subscribes %s", d.name, filter)
-	if d.ask(&packet.Subscribe{PacketID: 9, Filters: []packet.Subscription{{Filter: []byte(filter), QoS: d.qos}}}, 9) {
+	p := &packet.Subscribe{PacketID: 9, Filters: []packet.Subscription{{Filter: []byte(filter), QoS: d.qos}}}
+	if d.latest && d.m.rnd.IntN(3) > 0 {
+		p.Properties = p.Properties.AppendUser("rialto-order", "latest-first")
+	}
+	if d.ask(p, 9) {
 		d.filters[filter] = true
 	}
 }
@@ -483,6 +488,7 @@ func runModel(t *testing.T, seed uint64, steps int) {
 		return &modelDevice{m: m, name: name, v: v, qos: qos, receive: uint32(1 + rnd.IntN(5)), filters: map[string]bool{}, received: map[uint16]bool{}, last: map[string]int{}}
 	}
 	m.devices = []*modelDevice{device("d1", packet.V311, 1), device("d2", packet.V5, 2), device("d3", packet.V311, 2), device("d4", packet.V5, 1)}
+	m.devices[1].latest, m.devices[3].latest = seed%2 == 0, seed%4 < 3
 	pub := device("pub", packet.V5, 2)
 	m.devices = append(m.devices, pub)
 	devices := m.devices[:4]

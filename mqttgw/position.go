@@ -17,6 +17,8 @@ type position struct {
 	exact    uint64   // the last message that was sent with QoS 2; what is read again up to it was sent
 	riding   bool     // the feed's shared scan reads for it
 	aboard   bool     // the present pass of the scan is not past it
+	running  bool     // nothing has had to wait since the last message that was sent ahead
+	ahead    []span   // what was sent before its turn; nil for a reader that does not lag
 }
 
 func (p *position) lagging() bool { return p.behind != 0 || len(p.waiting) > 0 }
@@ -52,6 +54,9 @@ func (p *position) popWaiting() {
 	if len(p.waiting) == 0 {
 		p.waiting = nil
 	}
+	if !p.lagging() {
+		p.forgetAhead()
+	}
 }
 
 // arrive says that everything from from to below next was looked at. The tail stores its position before it delivers, and
@@ -60,6 +65,7 @@ func (p *position) popWaiting() {
 func (p *position) arrive(from, next uint64) {
 	if p.feed.tailPos.Load() < next || next <= from {
 		p.behind, p.liveFrom = 0, max(p.liveFrom, next)
+		p.forgetAhead()
 		return
 	}
 	p.behind = next
@@ -75,7 +81,7 @@ func (p *position) idle() bool {
 func (p *position) state() streamState {
 	s := streamState{feed: p.feed.name, lags: p.lagging(), from: p.liveFrom, exact: p.exact}
 	if s.lags {
-		s.from = p.next()
+		s.from, s.ahead = p.next(), slices.Clone(p.ahead)
 	}
 	return s
 }
@@ -84,7 +90,7 @@ func (p *position) state() streamState {
 func (p *position) restore(s streamState) {
 	*p = position{feed: p.feed, exact: s.exact}
 	if s.lags {
-		p.behind = max(s.from, 1)
+		p.behind, p.ahead = max(s.from, 1), s.ahead
 		return
 	}
 	p.liveFrom = s.from

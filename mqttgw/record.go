@@ -38,7 +38,7 @@ type record struct {
 	id     uint16       // recordReceived, recordReleased
 	uses   uint64       // recordReceived
 	group  groupState   // recordGroup; recordGroupEnd: the filter only
-	cut    momentState  // recordCut
+	cut    cutState     // recordCut
 }
 
 // sessionState is a session as it is written down.
@@ -72,6 +72,7 @@ type streamState struct {
 	lags  bool
 	from  uint64
 	exact uint64
+	ahead []span
 }
 
 // momentState is a place in each feed.
@@ -80,6 +81,11 @@ type momentState []markState
 type markState struct {
 	feed string
 	seq  uint64
+}
+
+type cutState struct {
+	moment momentState
+	made   uint64
 }
 
 // at returns the place in a feed.
@@ -175,7 +181,7 @@ func (r *record) append(dst []byte) []byte {
 		case recordGroupEnd:
 			return appendString(b, r.group.filter)
 		case recordCut:
-			return r.cut.append(b)
+			return binary.AppendUvarint(r.cut.moment.append(b), r.cut.made)
 		}
 		b = binary.BigEndian.AppendUint64(b, r.epoch)
 		b = binary.AppendUvarint(b, r.fence)
@@ -264,7 +270,12 @@ func (p *progress) append(b []byte) []byte {
 
 func (s *streamState) append(b []byte) []byte {
 	b = appendBool(appendString(b, s.feed), s.lags)
-	return binary.AppendUvarint(binary.AppendUvarint(b, s.from), s.exact)
+	b = binary.AppendUvarint(binary.AppendUvarint(b, s.from), s.exact)
+	b = binary.AppendUvarint(b, uint64(len(s.ahead)))
+	for _, a := range s.ahead {
+		b = binary.AppendUvarint(binary.AppendUvarint(b, a.from), a.to)
+	}
+	return b
 }
 
 // append appends the flight. The feed is named if it is not that of the flight before.
@@ -395,7 +406,7 @@ func (c *recordCursor) record(r *record) bool {
 		r.group.filter = c.text()
 		return true
 	case recordCut:
-		r.cut = c.moment()
+		r.cut = cutState{c.moment(), c.number(math.MaxUint64)}
 		return true
 	case recordSession, recordProgress, recordReceived, recordReleased, recordFlight, recordEnd:
 	default:
@@ -468,7 +479,11 @@ func (c *recordCursor) progress(p *progress) {
 }
 
 func (c *recordCursor) stream() streamState {
-	return streamState{feed: c.text(), lags: c.bool(), from: c.number(maxCheckpoint), exact: c.number(maxCheckpoint)}
+	s := streamState{feed: c.text(), lags: c.bool(), from: c.number(maxCheckpoint), exact: c.number(maxCheckpoint)}
+	for n := c.count(); n > 0 && !c.bad; n-- {
+		s.ahead = append(s.ahead, span{c.number(maxCheckpoint), c.number(maxCheckpoint)})
+	}
+	return s
 }
 
 func (c *recordCursor) moment() (m momentState) {

@@ -20,12 +20,12 @@ import (
 func someRecords() []*record {
 	at := time.UnixMilli(1_800_000_000_123).UTC()
 	there := momentState{{"devices", 77}, {"fleet", 0}}
-	p := progress{online: true, armed: true, deadline: at, due: at.Add(time.Second), streams: []streamState{{feed: "devices", lags: true, from: 7, exact: 3}, {feed: "fleet", from: 1 << 40}},
+	p := progress{online: true, armed: true, deadline: at, due: at.Add(time.Second), streams: []streamState{{feed: "devices", lags: true, from: 7, exact: 3, ahead: []span{{8, 9}, {11, 1 << 40}}}, {feed: "fleet", from: 1 << 40}},
 		flying: []flightState{{feed: "devices", seq: 9, id: 1}, {feed: "devices", seq: 10, id: 2}, {seq: 1 << 50, id: 65535, stage: stageReleased, topic: "a/b", group: "$share/g/t"}},
 		scans:  []scanState{{"a/#", "a/b", there}, {"b/#", "", there}}}
 	return []*record{
 		{kind: recordSession, epoch: 1 << 63, fence: 5, state: sessionState{key: sessionKey{"p", "c\x00é"}, version: 5, expiry: never, uses: 12, open: []uint64{11, 9},
-			subs: []subState{{"a/+", 2 | optNoLocal | optRetain, 9, there}, {"b", 1, 0, there}, {"$share/g/t", 1, 0, nil}}, received: []receivedState{{7, 11}},
+			subs: []subState{{"a/+", 2 | optNoLocal | optRetain | optLatest, 9, there}, {"b", 1, 0, there}, {"$share/g/t", 1, 0, nil}}, received: []receivedState{{7, 11}},
 			will:  &incoming{topic: "w", payload: []byte("x"), qos: 2, retain: true, props: packet.Properties(nil).AppendUser("k", "v")},
 			delay: 30, progress: p}},
 		{kind: recordSession, state: sessionState{}},
@@ -35,7 +35,7 @@ func someRecords() []*record {
 		{kind: recordFlight, epoch: 2, flight: p.flying[1]},
 		{kind: recordEnd, epoch: 2},
 		{kind: recordGroup, group: groupState{"$share/g/t", []shareState{{streamState{feed: "devices", from: 4}, []uint64{1, 2, 300}}, {streamState{feed: "fleet", lags: true}, nil}}}},
-		{kind: recordCut, cut: there},
+		{kind: recordCut, cut: cutState{there, 1 << 63}},
 		{kind: recordGroupEnd, group: groupState{filter: "$share/g/t"}},
 	}
 }
@@ -52,7 +52,7 @@ func encodeRecords(checkpoint momentState, all []*record) []byte {
 }
 
 var recordOptions = cmp.Options{cmp.AllowUnexported(record{}, sessionState{}, progress{}, streamState{}, subState{}, receivedState{}, flightState{}, scanState{},
-	groupState{}, shareState{}, markState{}, incoming{}, sessionKey{}), cmpopts.EquateEmpty()}
+	groupState{}, shareState{}, markState{}, cutState{}, span{}, incoming{}, sessionKey{}), cmpopts.EquateEmpty()}
 
 func TestRecordsComeBack(t *testing.T) {
 	want := someRecords()

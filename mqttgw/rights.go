@@ -3,13 +3,14 @@
 package mqttgw
 
 import (
+	"slices"
 	"strings"
 )
 
 // rights are what one client may do: its access with the templates filled in. They are immutable, safe for concurrent
 // use, and asking them allocates nothing. A nil *rights allows everything.
 type rights struct {
-	publish, subscribe, receive, retain, will []string // filters
+	publish, subscribe, receive, retain, will, latest []string // filters
 
 	publishExcept, subscribeExcept []string
 }
@@ -24,7 +25,7 @@ func (a *access) grant(s *subject) (*rights, error) {
 	for _, list := range []struct {
 		from []template
 		to   *[]string
-	}{{a.publish, &r.publish}, {a.subscribe, &r.subscribe}, {a.receive, &r.receive}, {a.retain, &r.retain}, {a.will, &r.will},
+	}{{a.publish, &r.publish}, {a.subscribe, &r.subscribe}, {a.receive, &r.receive}, {a.retain, &r.retain}, {a.will, &r.will}, {a.latest, &r.latest},
 		{a.publishExcept, &r.publishExcept}, {a.subscribeExcept, &r.subscribeExcept}} {
 		for _, t := range list.from {
 			f, err := t.filter(s)
@@ -90,13 +91,11 @@ func (r *rights) maySubscribe(filter string) bool {
 	return anyCovers(r.subscribe, filter) && !anyCovers(r.subscribeExcept, filter)
 }
 
-func anyCovers(wide []string, filter string) bool {
-	for _, f := range wide {
-		if covers(f, filter) {
-			return true
-		}
-	}
-	return false
+// latestFirst reports whether a subscription that says nothing of it gets the latest first.
+func (r *rights) latestFirst(filter string) bool { return r != nil && anyCovers(r.latest, filter) }
+
+func anyCovers(filters []string, narrow string) bool {
+	return slices.ContainsFunc(filters, func(f string) bool { return covers(f, narrow) })
 }
 
 func anyMatches(filters []string, topic string) bool {

@@ -269,7 +269,7 @@ func (sc *scan) give(s *session, m *message) (start *conn) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.hasRoom(sc.f.lane) || s.resends > 0 && sc.f.lane == laneUp || c.ended || c.out.broken || s.heldBack(m.feed, m.seq) {
+	if !c.hasRoomBehind(sc.f.lane) || s.resendsFirst(sc.f.lane) || c.ended || c.out.broken || s.heldBack(m.feed, m.seq) {
 		p.behind = m.seq
 		sc.off(s, p)
 		sc.mu.Lock()

@@ -49,6 +49,7 @@ type session struct {
 	lastID    uint16
 	topics    map[uint16]string // of retained messages in flight
 	at        positions
+	latest    bool // a subscription asks for the latest first
 	doubtful  bool // messages that were in their feed at the start of the process may have been sent before a crash
 
 	received map[uint16]*receipt // QoS 2 ids between PUBLISH and PUBREL

@@ -13,6 +13,7 @@ import (
 const (
 	optNoLocal = 4
 	optRetain  = 8
+	optLatest  = 16
 )
 
 // state is the subscription as it is written down.
@@ -24,12 +25,15 @@ func (s *subscription) state() subState {
 	if s.retain {
 		st.opts |= optRetain
 	}
+	if s.latest {
+		st.opts |= optLatest
+	}
 	return st
 }
 
 // newSubscription is the inverse of state.
 func newSubscription(s *session, st subState) *subscription {
-	sub := &subscription{session: s, filter: st.filter, qos: min(st.opts&3, 2), noLocal: st.opts&optNoLocal != 0, retain: st.opts&optRetain != 0, since: s.g.momentOf(st.since)}
+	sub := &subscription{session: s, filter: st.filter, qos: min(st.opts&3, 2), noLocal: st.opts&optNoLocal != 0, retain: st.opts&optRetain != 0, latest: st.opts&optLatest != 0, since: s.g.momentOf(st.since)}
 	if st.id > 0 {
 		sub.id = sub.id.AppendInt(packet.SubscriptionID, st.id)
 	}
@@ -38,7 +42,7 @@ func newSubscription(s *session, st subState) *subscription {
 
 // same reports whether b is a with another place in time.
 func (s *subscription) same(b *subscription) bool {
-	return s.filter == b.filter && s.qos == b.qos && s.noLocal == b.noLocal && s.retain == b.retain && slices.Equal(s.id, b.id)
+	return s.filter == b.filter && s.qos == b.qos && s.noLocal == b.noLocal && s.retain == b.retain && s.latest == b.latest && slices.Equal(s.id, b.id)
 }
 
 // maxFilterBytes bounds what the filters of a session take in its record.
@@ -54,13 +58,19 @@ func (c *conn) takeSubscribe(first byte, body []byte) error {
 		id = id.AppendInt(packet.SubscriptionID, n)
 	}
 	ack := &packet.Suback{Kind: packet.TypeSuback, PacketID: p.PacketID, Codes: make([]packet.Reason, len(p.Filters))}
+	order, known := orderOf(p.Properties)
+	if !known {
+		ack.Properties = c.because("user property " + orderProperty + " must be " + orderLatest + " or " + orderLog)
+	}
 	var add []*subscription
 	var handling []byte
 	filters, size := c.filters()
 	for i, f := range p.Filters {
 		filter := string(f.Filter)
 		again := slices.IndexFunc(add, func(s *subscription) bool { return s.filter == filter })
-		ack.Codes[i] = c.checkFilter(filter)
+		if ack.Codes[i] = c.checkFilter(filter); !known && !ack.Codes[i].Failed() {
+			ack.Codes[i] = packet.ImplementationError
+		}
 		if again < 0 && !c.subscribed(filter) && !ack.Codes[i].Failed() {
 			filters++
 			size += len(filter)
@@ -72,7 +82,7 @@ func (c *conn) takeSubscribe(first byte, body []byte) error {
 			continue
 		}
 		ack.Codes[i] = packet.Reason(f.QoS)
-		s := &subscription{session: c.session, filter: filter, qos: f.QoS, noLocal: f.NoLocal, retain: f.RetainAsPublished, id: id}
+		s := &subscription{session: c.session, filter: filter, qos: f.QoS, noLocal: f.NoLocal, retain: f.RetainAsPublished, latest: order == orderLatest || order == "" && c.rights.Load().latestFirst(filter), id: id}
 		if again >= 0 {
 			add[again], handling[again] = s, f.RetainHandling
 		} else {
@@ -88,6 +98,26 @@ func (c *conn) takeSubscribe(first byte, body []byte) error {
 	c.subscribe(add, handling, since, ack)
 	c.announceSubscribed(add)
 	return nil
+}
+
+// The user property of SUBSCRIBE that says in which order a session that is behind gets messages.
+const (
+	orderProperty = "rialto-order"
+	orderLatest   = "latest-first"
+	orderLog      = "log"
+)
+
+// orderOf returns the order that a SUBSCRIBE asks for; "" = none. known is false if it is one that does not exist.
+func orderOf(ps packet.Properties) (order string, known bool) {
+	for p := range ps.All() {
+		if p.ID == packet.UserProperty && string(p.Bytes) == orderProperty {
+			order = string(p.Value)
+			if order != orderLatest && order != orderLog {
+				return "", false
+			}
+		}
+	}
+	return order, true
 }
 
 // filters returns how many filters the session has, and their bytes.
@@ -136,6 +166,7 @@ func (c *conn) subscribe(add []*subscription, handling []byte, since moment, ack
 	c.g.router.change(add, newGroup, func() (replaced []*subscription) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		defer s.relatest()
 		changed := false
 		for i, sub := range add {
 			k := s.find(sub.filter)
@@ -193,6 +224,7 @@ func (c *conn) takeUnsubscribe(first byte, body []byte) error {
 			ack.Codes[i] = packet.NoSubscriptionExisted
 		}
 	}
+	s.relatest()
 	s.mu.Unlock()
 	c.g.unhang(remove)
 	defer c.announceUnsubscribed(remove)

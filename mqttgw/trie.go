@@ -20,6 +20,7 @@ type subscription struct {
 	qos     byte // granted
 	noLocal bool
 	retain  bool              // retain as published
+	latest  bool              // new messages are sent before those that the session is behind with
 	id      packet.Properties // the encoded subscription identifier; nil = none
 	since   moment            // events up to there are before the subscription; a member's group has its own position
 

@@ -83,7 +83,8 @@ const accessSchema = `    "access": {
         "retain": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: as publish."},
         "will": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Default: as publish."},
         "publishExcept": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Not to be published to, whatever the lists say; default: nothing."},
-        "subscribeExcept": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Not to be subscribed to or received; default: nothing."}
+        "subscribeExcept": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "Not to be subscribed to or received; default: nothing."},
+        "latestFirst": {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 1024}, "description": "No right: subscriptions to these get new messages before those that they are behind with."}
       }
     },
     "publishRate": {

@@ -86,7 +86,7 @@ func (d *accessDocument) parse(complain complaint) *access {
 		retain:  list("retain", d.Retain, template.checkFilter), will: list("will", d.Will, template.checkFilter),
 		publishExcept:   list("publishExcept", d.PublishExcept, template.checkFilter),
 		subscribeExcept: list("subscribeExcept", d.SubscribeExcept, template.checkFilter),
-		latest: list("latestFirst", d.LatestFirst, template.checkFilter),
+		latest:          list("latestFirst", d.LatestFirst, template.checkFilter),
 	}
 }
 

@@ -23,7 +23,7 @@ func (c *conn) busy() bool { return c.busyWith(true) }
 // busyWith is busy, with or without what shared groups owe.
 func (c *conn) busyWith(groups bool) bool {
 	s := c.session
-	if c.urgentDue() {
+	if c.urgentDue() || c.ordersDue() {
 		return true
 	}
 	if s == nil || s.conn != c || c.ended || c.why != nil || c.out.broken || c.full(laneUp) {
@@ -76,8 +76,8 @@ func (c *conn) catchUp() (stuck bool) {
 	for {
 		s.mu.Lock()
 		c.mu.Lock()
-		urgent := c.urgentDue()
-		due := urgent || c.busy() && c.out.size < catchUpSize
+		orders, urgent := c.ordersDue(), c.urgentDue()
+		due := orders || urgent || c.busy() && c.out.size < catchUpSize
 		resend, scan := s.resends > 0, len(s.scans) > 0 && due && c.mayScan()
 		var behind *feed
 		if p := s.waits(); p != nil && c.hasRoomBehind(laneUp) {
@@ -97,6 +97,8 @@ func (c *conn) catchUp() (stuck bool) {
 		switch {
 		case !due:
 			return false
+		case orders:
+			c.sendOrders()
 		case urgent:
 			err = c.readOn(s.g.feeds.all()[0])
 		case resend:
@@ -161,7 +163,13 @@ func (c *conn) resend() error {
 	}
 	topic := s.topics[f.id]
 	s.mu.Unlock()
-	m, err := c.g.messageAt(f.feed, f.seq, topic)
+	var m *message
+	var err error
+	if f.command {
+		m, err = c.g.commands.messageAt(f.seq)
+	} else {
+		m, err = c.g.messageAt(f.feed, f.seq, topic)
+	}
 	if err != nil {
 		return err
 	}
@@ -172,8 +180,12 @@ func (c *conn) resend() error {
 		now.resend = false
 		s.resends--
 		h := s.hitOf(m)
+		if f.command && m != nil {
+			h, _ = s.hitFor(m.origin.Topic)
+		}
 		qos := byte(now.stage) + 1
-		if m == nil || c.tooLarge(m, &h, qos) {
+		if m == nil || c.tooLarge(m, &h, qos) || f.command && c.g.tooLate(now) {
+			c.g.dropped(now, m)
 			taken, _ := s.land(f.id)
 			landed = &taken
 			s.changed()
@@ -183,7 +195,7 @@ func (c *conn) resend() error {
 	}
 	c.mu.Unlock()
 	s.mu.Unlock()
-	if m == nil && !f.stored {
+	if m == nil && !f.stored && !f.command {
 		f.feed.lost(s.key, s.key.clientID, f.seq, 1)
 	}
 	if landed != nil && landed.group != nil {

@@ -49,7 +49,8 @@ type conn struct {
 
 	aliases map[uint16]string // inbound topic aliases; the reader's
 
-	kin kinship // guarded by Gateway.mu
+	kin  kinship // guarded by Gateway.mu
+	peer *conn   // guarded by Gateway.mu; the next that has the same client id
 
 	lastSeen atomic.Int64           // when the last packet came, in Unix nanoseconds
 	rights   atomic.Pointer[rights] // nil = everything is allowed

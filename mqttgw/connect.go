@@ -359,6 +359,7 @@ func (c *conn) attach(answer *packet.Connack) {
 	c.queueFirst(answer)
 	s.conn = c
 	s.holder.Store(c)
+	s.orders = c.g.commands != nil
 	s.resends = len(s.flying)
 	for i := range s.flying {
 		s.flying[i].resend = true

@@ -164,6 +164,13 @@ func (d *Downlink) push(e downEntry) {
 	}
 }
 
+// catchUp takes up what was committed by others: what filled lost sequences. It is called before anything is published.
+func (d *Downlink) catchUp() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.committed = d.o.Log.Committed()
+}
+
 // First implements Tail.
 func (d *Downlink) First() uint64 { return d.o.Log.Info().First }
 

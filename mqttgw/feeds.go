@@ -60,6 +60,14 @@ func (fs *feeds) named(name string) *feed {
 	return nil
 }
 
+// down returns the feed of DOWN; nil when there is none.
+func (fs *feeds) down() *feed {
+	if first := fs.all()[0]; first.lane == laneDown {
+		return first
+	}
+	return nil
+}
+
 // begin makes the feeds of a start: those that mappings name, and those in which sessions were when the process ended.
 // What is found in SESSIONS says where each goes on; one that is not there begins at its end.
 func (fs *feeds) begin(kept momentState) error {

@@ -27,6 +27,9 @@ type flight struct {
 	resend bool // was sent on an earlier connection, and not on this one yet
 	ahead  bool // it was sent before its turn
 	stored bool // it is a retained message: its topic is in session.topics
+
+	command bool   // to this device alone: no position speaks of it
+	order   *order // of a command that is not final yet
 }
 
 // down reports whether the message is one of DOWN.
@@ -103,12 +106,13 @@ func (c *conn) takePuback(first byte, body []byte) error {
 	if err := p.Decode(first, body, c.version); err != nil {
 		return err
 	}
-	c.settleFlight(p.PacketID, stageQoS1)
+	c.settleFlight(p.PacketID, stageQoS1, p.Code)
 	return nil
 }
 
-// settleFlight ends a delivery that is at a stage, and lets the writer go on with what waits for the room.
-func (c *conn) settleFlight(id uint16, at stage) {
+// settleFlight ends a delivery that is at a stage, as the client has said, and lets the writer go on with what waits for
+// the room.
+func (c *conn) settleFlight(id uint16, at stage, code packet.Reason) {
 	s := c.session
 	s.mu.Lock()
 	f := s.flightOf(id)
@@ -118,6 +122,7 @@ func (c *conn) settleFlight(id uint16, at stage) {
 	}
 	landed, _ := s.land(id)
 	s.changed()
+	c.g.answered(landed.order, code, nil)
 	c.mu.Lock()
 	if c.busy() {
 		c.startWriter()
@@ -136,27 +141,35 @@ func (c *conn) takePubrec(first byte, body []byte) error {
 		return err
 	}
 	if p.Code.Failed() { // the client will not take it: that is its acknowledgement
-		c.settleFlight(p.PacketID, stageQoS2)
+		c.settleFlight(p.PacketID, stageQoS2, p.Code)
 		return nil
 	}
 	s := c.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	release := &packet.Ack{Kind: packet.TypePubrel, PacketID: p.PacketID}
 	f := s.flightOf(p.PacketID)
 	if f == nil || f.stage == stageQoS1 {
 		// Left over from a session of another time.
-		release.Code = packet.PacketIDNotFound
-		c.send(release)
+		c.send(&packet.Ack{Kind: packet.TypePubrel, PacketID: p.PacketID, Code: packet.PacketIDNotFound})
 		return nil
 	}
 	if f.resend {
 		f.resend = false
 		s.resends--
 	}
-	f.stage = stageReleased
-	c.afterRecord(&record{kind: recordFlight, flight: s.flightState(f)}, func() { c.send(release) })
+	if seq := f.seq; f.order != nil { // it is released when that is committed, once
+		c.g.answered(f.order, p.Code, func() { s.releaseOrder(p.PacketID, seq) })
+		return nil
+	}
+	c.release(f)
 	return nil
+}
+
+// release sends PUBREL once it is recorded that it will be. s.mu is held.
+func (c *conn) release(f *flight) {
+	f.stage, f.order = stageReleased, nil
+	release := &packet.Ack{Kind: packet.TypePubrel, PacketID: f.id}
+	c.afterRecord(&record{kind: recordFlight, flight: c.session.flightState(f)}, func() { c.send(release) })
 }
 
 func (c *conn) takePubcomp(first byte, body []byte) error {
@@ -164,7 +177,7 @@ func (c *conn) takePubcomp(first byte, body []byte) error {
 	if err := p.Decode(first, body, c.version); err != nil {
 		return err
 	}
-	c.settleFlight(p.PacketID, stageReleased)
+	c.settleFlight(p.PacketID, stageReleased, packet.Success)
 	return nil
 }
 
@@ -190,7 +203,7 @@ func (c *conn) afterRecord(r *record, then func()) {
 
 // flightState is a flight as it is written down. mu is held.
 func (s *session) flightState(f *flight) flightState {
-	state := flightState{seq: f.seq, id: f.id, stage: f.stage}
+	state := flightState{seq: f.seq, id: f.id, stage: f.stage, command: f.command}
 	if f.feed != nil {
 		state.feed = f.feed.name
 	}

@@ -54,15 +54,16 @@ type Options struct {
 	// that there is no such bus. The same tail is returned each time. nil = only Bus has subscribers.
 	Tails func(bus string) (Tail, error)
 
-	Sessions  SessionLog // where sessions are kept; nil = they end with their connection
-	Owners    Owners     // which node has a session; nil = this one has all
-	Down      *Downlink  // messages to devices that are on no bus; nil = none
-	Retained  *Retained  // nil = no retained messages; stays the caller's to close, after Serve
-	Mappings  *Mappings  // which events publishes become; nil = none
-	Directory *Directory // the devices that may connect; nil = none
-	Lifecycle bool       // clients that come and go, subscribe, and are refused become events on Bus (see LifecycleData)
-	Anonymous bool       // a client without user name may connect, as principal ""
-	Limits    Limits     // zero fields = defaults
+	Sessions  SessionLog   // where sessions are kept; nil = they end with their connection
+	Owners    Owners       // which node has a session; nil = this one has all
+	Down      *Downlink    // messages to devices that are on no bus; nil = none
+	Commands  *CommandView // how far the commands in Down have come; nil = no commands; stays the caller's to close, after Serve
+	Retained  *Retained    // nil = no retained messages; stays the caller's to close, after Serve
+	Mappings  *Mappings    // which events publishes become; nil = none
+	Directory *Directory   // the devices that may connect; nil = none
+	Lifecycle bool         // clients that come and go, subscribe, and are refused become events on Bus (see LifecycleData)
+	Anonymous bool         // a client without user name may connect, as principal ""
+	Limits    Limits       // zero fields = defaults
 
 	// CertificateNames are the places of a client's certificate in which its identity is looked for; nil = uri, dns, cn.
 	CertificateNames []CertificateName
@@ -82,6 +83,9 @@ func (o *Options) Validate() error {
 	}
 	if o.Tail == nil {
 		errs = append(errs, errors.New("mqttgw: Tail is required"))
+	}
+	if o.Commands != nil && o.Down == nil {
+		errs = append(errs, errors.New("mqttgw: Commands needs Down"))
 	}
 	if o.Directory == nil && !o.Anonymous {
 		errs = append(errs, errors.New("mqttgw: without a Directory and without Anonymous nobody could connect"))
@@ -105,6 +109,7 @@ type Gateway struct {
 	lifecycle lifecycle
 	presence  presence
 	recorder  *recorder // nil without Options.Sessions
+	commands  *commands // nil without Options.Commands
 	clock     *clock
 	feeds     *feeds
 	cuts      cuts
@@ -120,6 +125,7 @@ type Gateway struct {
 	mu       sync.Mutex
 	seen     map[sessionKey]seen     // guarded by mu; those that were connected
 	kin      kin                     // guarded by mu; connections by principal
+	peers    map[string]*conn        // guarded by mu; connections by client id
 	holders  map[sessionKey]*conn    // guarded by mu; who holds a client id now
 	sessions map[sessionKey]*session // guarded by mu; those that outlive their connection
 	mortal   map[*session]struct{}   // guarded by mu; those that are recorded for their will only
@@ -156,7 +162,7 @@ func New(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		opts: o, limits: o.Limits.withDefaults(), log: o.Logger.With("component", "mqtt"), metrics: m, now: o.Now,
-		base: "mqtt://" + url.PathEscape(o.Name) + "/", holders: map[sessionKey]*conn{}, seen: map[sessionKey]seen{}, kin: kin{}, sessions: map[sessionKey]*session{}, mortal: map[*session]struct{}{}, open: map[*conn]struct{}{},
+		base: "mqtt://" + url.PathEscape(o.Name) + "/", holders: map[sessionKey]*conn{}, seen: map[sessionKey]seen{}, kin: kin{}, peers: map[string]*conn{}, sessions: map[sessionKey]*session{}, mortal: map[*session]struct{}{}, open: map[*conn]struct{}{},
 		hashing: make(chan struct{}, hashersAtOnce()),
 	}
 	g.failures = newFailures(g.limits)
@@ -167,6 +173,9 @@ func New(o Options) (*Gateway, error) {
 	g.opts.Directory.serve(g)
 	g.clock = newClock(g)
 	g.feeds = newFeeds(g)
+	if o.Commands != nil {
+		g.commands = newCommands(g, o.Down, o.Commands)
+	}
 	if o.Sessions != nil {
 		g.recorder = newRecorder(g, o.Sessions)
 	}
@@ -207,6 +216,7 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	own.Go(func() { g.feeds.serve(working) })
 	own.Go(func() { g.clock.run(working) })
 	endRecorder := g.startRecorder(working)
+	endCommands := g.startCommands(working)
 	if err := g.opts.Mappings.serve(ctx, g); err != nil {
 		g.log.Warn("topic mappings are in force without a mark", "err", err)
 	}
@@ -222,6 +232,7 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	timer := time.AfterFunc(stopTime, g.stop) // whatever still waits for the log gives up then
 	g.conns.Wait()
 	timer.Stop()
+	endCommands() // it records what it ends
 	endRecorder()
 	g.stop()
 	end()
@@ -232,6 +243,12 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 // start reads what is kept, and sets where the feeds begin.
 func (g *Gateway) start(ctx context.Context) error {
 	l := &loaded{}
+	if g.commands != nil {
+		var err error
+		if g.commands.loading, err = g.commands.load(ctx); err != nil {
+			return fmt.Errorf("mqttgw: read commands: %w", err)
+		}
+	}
 	if g.recorder != nil {
 		var err error
 		if l, err = g.load(ctx); err != nil {
@@ -243,6 +260,9 @@ func (g *Gateway) start(ctx context.Context) error {
 	}
 	if g.recorder != nil {
 		g.restore(l)
+	}
+	if g.commands != nil {
+		g.commands.resume()
 	}
 	return nil
 }
@@ -263,6 +283,14 @@ func (g *Gateway) startRecorder(ctx context.Context) (end func()) {
 		timer.Stop()
 		cancel()
 	}
+}
+
+// startCommands runs what commands need. What it returns has everything written down, and waits.
+func (g *Gateway) startCommands(ctx context.Context) (end func()) {
+	if g.commands == nil {
+		return func() {}
+	}
+	return g.commands.serve(ctx)
 }
 
 // settleRetained writes down how far the retained messages go.
@@ -387,6 +415,7 @@ func (g *Gateway) claim(c *conn) (old *conn) {
 	old = g.holders[c.key]
 	g.holders[c.key] = c
 	g.kin.link(c)
+	g.joinPeers(c)
 	return old
 }
 
@@ -399,6 +428,7 @@ func (g *Gateway) release(c *conn) {
 		g.remember(c, reason)
 	}
 	g.kin.unlink(c)
+	g.leavePeers(c)
 	if g.holders[c.key] == c {
 		delete(g.holders, c.key)
 	}

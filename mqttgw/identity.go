@@ -262,6 +262,8 @@ func (c *conn) reconsider() {
 	if why := c.judge(id, c.key.clientID); why != "" {
 		c.g.log.Info("client may not stay", "clientId", c.key.clientID, "principal", c.key.principal, "reason", why)
 		c.end(packet.AdministrativeAction)
+	} else if c.g.commands.waitsFor(c.key) {
+		c.wakeOrders() // what it may receive may be more than before
 	}
 }
 

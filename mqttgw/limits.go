@@ -19,20 +19,22 @@ type Limits struct {
 	ProgressEvery  time.Duration // how often the progress of kept sessions is written, and so what is repeated after a crash; 1 s
 	MaxKeepAlive   time.Duration // MQTT 5 clients that ask for more, or for none, are told this; 0 = no maximum
 
-	MaxConnect     int // bytes of a CONNECT packet, which anyone may send; 64 KiB
-	MaxPacket      int // bytes of any later packet; 256 KiB
-	MaxClientID    int // bytes; 256
-	MaxTopic       int // bytes of a topic or filter; 1 KiB
-	MaxLevels      int // levels of a topic or filter; 32
-	MaxFilters     int // subscriptions of a session; 64
-	MaxTopicAlias  int // topic aliases a client may set; 16
-	ReceiveMaximum int // messages of a client that are not acknowledged yet; 256
-	MaxPending     int // bytes of messages of a client that are not committed yet; 1 MiB
-	MaxInFlight    int // QoS 1 and 2 messages to a client without PUBACK or PUBCOMP, at most the client's Receive Maximum; 256
-	MaxWaiting     int // QoS 1 and 2 messages whose positions are kept for a client that is behind, before it reads the log; 1024
-	MaxOutbound    int // bytes waiting to be written to a client; 1 MiB
-	MaxSessions    int // sessions that outlive their connection, of about 1 KB each; 1,000,000
-	MaxRetained    int // topics with a retained message; 1,000,000
+	MaxConnect        int // bytes of a CONNECT packet, which anyone may send; 64 KiB
+	MaxPacket         int // bytes of any later packet; 256 KiB
+	MaxClientID       int // bytes; 256
+	MaxTopic          int // bytes of a topic or filter; 1 KiB
+	MaxLevels         int // levels of a topic or filter; 32
+	MaxFilters        int // subscriptions of a session; 64
+	MaxTopicAlias     int // topic aliases a client may set; 16
+	ReceiveMaximum    int // messages of a client that are not acknowledged yet; 256
+	MaxPending        int // bytes of messages of a client that are not committed yet; 1 MiB
+	MaxInFlight       int // QoS 1 and 2 messages to a client without PUBACK or PUBCOMP, at most the client's Receive Maximum; 256
+	MaxWaiting        int // QoS 1 and 2 messages whose positions are kept for a client that is behind, before it reads the log; 1024
+	MaxOutbound       int // bytes waiting to be written to a client; 1 MiB
+	MaxSessions       int // sessions that outlive their connection, of about 1 KB each; 1,000,000
+	MaxCommands       int // commands to devices that have not ended, of about 400 bytes each; 1,000,000
+	MaxDeviceCommands int // those of one device; 1000
+	MaxRetained       int // topics with a retained message; 1,000,000
 
 	MaxConnections        int // in all; 100,000
 	MaxConnectionsPerIP   int // 20,000; an IPv6 /64 counts as one address
@@ -75,6 +77,8 @@ func (l Limits) withDefaults() Limits {
 	def(&l.MaxWaiting, 1024)
 	def(&l.MaxOutbound, 1<<20)
 	def(&l.MaxSessions, 1_000_000)
+	def(&l.MaxCommands, 1_000_000)
+	def(&l.MaxDeviceCommands, 1000)
 	def(&l.MaxRetained, 1_000_000)
 	def(&l.MaxConnections, 100_000)
 	def(&l.MaxConnectionsPerIP, 20_000)
@@ -106,6 +110,8 @@ func (l Limits) validate() (errs []error) {
 	between("MaxWaiting", l.MaxWaiting, 1, 1<<20)
 	between("MaxOutbound", l.MaxOutbound, 1<<10, 1<<30)
 	between("MaxSessions", l.MaxSessions, 1, 1<<30)
+	between("MaxCommands", l.MaxCommands, 1, 1<<30)
+	between("MaxDeviceCommands", l.MaxDeviceCommands, 1, 1<<16)
 	between("MaxRetained", l.MaxRetained, 1, 1<<30)
 	between("MaxConnections", l.MaxConnections, 1, 1<<30)
 	between("MaxConnectionsPerIP", l.MaxConnectionsPerIP, 1, 1<<30)

@@ -127,7 +127,7 @@ func (s *sessionState) drop(id uint16) {
 
 // fly puts a QoS 2 message in flight, in place of what had its packet id before.
 func (s *sessionState) fly(f flightState) {
-	if f.group == "" && f.topic == "" {
+	if f.group == "" && f.topic == "" && !f.command {
 		st := s.stream(f.feed)
 		st.exact = max(st.exact, f.seq)
 	}
@@ -271,9 +271,9 @@ func (g *Gateway) restoreLists(s *session, st *sessionState) {
 		}
 	}
 	for _, f := range st.flying {
-		fl := flight{feed: g.feeds.named(f.feed), seq: f.seq, id: f.id, stage: f.stage, stored: f.topic != ""}
-		if fl.feed == nil && !fl.stored {
-			continue // of a bus that is gone
+		fl := flight{feed: g.feeds.named(f.feed), seq: f.seq, id: f.id, stage: f.stage, stored: f.topic != "", command: f.command}
+		if fl.feed == nil && !fl.stored || fl.command && !g.restoreOrder(s, &fl) {
+			continue // of a bus that is gone, or a command that has ended
 		}
 		if f.group != "" {
 			i := s.find(f.group)

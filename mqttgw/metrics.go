@@ -55,6 +55,9 @@ type metrics struct {
 	filters       prometheus.Gauge
 	sessions      prometheus.Gauge
 	feeds         prometheus.Gauge
+
+	commandsWaiting prometheus.Gauge
+	commands        [commandStates]prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -96,10 +99,15 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		refusedClientID, refusedAuth, refusedWill, refusedSessions} {
 		m.refusals.WithLabelValues(r)
 	}
+	m.commandsWaiting = gauge("commands_waiting", "Commands to devices that have not ended.")
+	commands := counter("commands_total", "Commands to devices, by the status that they came to; queued counts those that were stored, and those that were taken back from a device.", "status")
+	for state := range commandTold {
+		m.commands[state] = commands.WithLabelValues(state.String())
+	}
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.filters, m.sessions, m.feeds, m.refusals, publishes, deliveries, dropped, failed, panics, lost} {
+	for _, c := range []prometheus.Collector{m.connections, m.filters, m.sessions, m.feeds, m.commandsWaiting, commands, m.refusals, publishes, deliveries, dropped, failed, panics, lost} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -109,4 +117,5 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 
 func (m *metrics) refused(why string)                { m.refusals.WithLabelValues(why).Inc() }
 func (m *metrics) published(qos byte, result string) { m.publishes[qos][result].Inc() }
+func (m *metrics) command(s commandState)            { m.commands[s].Inc() }
 func (m *metrics) drop(why string)                   { m.dropped[why].Inc() }

@@ -132,6 +132,11 @@ func (c *conn) write() {
 func (c *conn) hurry() {
 	for {
 		c.lock()
+		if c.ordersDue() {
+			c.unlock()
+			c.sendOrders()
+			c.lock()
+		}
 		for c.urgentDue() {
 			c.unlock()
 			c.readUrgent()
@@ -175,6 +180,11 @@ func (c *conn) nextWrite() (queue []piece, chunk []byte, more bool) {
 	stuck := false
 	for {
 		c.lock()
+		if c.ordersDue() { // before what else waits to be written, which may never end
+			c.unlock()
+			c.sendOrders()
+			c.lock()
+		}
 		if chunk = c.out.takeUrgent(); chunk == nil {
 			queue, chunk = c.out.take()
 		}

@@ -111,13 +111,17 @@ type receivedState struct {
 }
 
 type flightState struct {
-	feed  string // "" = of a retained message, from a bus that is not served any more
-	seq   uint64
-	id    uint16
-	stage stage
-	topic string // of a retained message
-	group string // filter of a shared subscription
+	feed    string // "" = of a retained message, from a bus that is not served any more
+	seq     uint64
+	id      uint16
+	stage   stage
+	topic   string // of a retained message
+	group   string // filter of a shared subscription
+	command bool   // to one device
 }
+
+// flightCommand is set beside the stage of a flight that is a command.
+const flightCommand = 0x80
 
 type scanState struct {
 	filter, after string
@@ -285,7 +289,11 @@ func (f *flightState) append(b []byte, before *string) []byte {
 		b, *before = appendString(b, f.feed), f.feed
 	}
 	b = binary.AppendUvarint(binary.AppendUvarint(b, f.seq), uint64(f.id))
-	return appendString(appendString(append(b, byte(f.stage)), f.topic), f.group)
+	stage := byte(f.stage)
+	if f.command {
+		stage |= flightCommand
+	}
+	return appendString(appendString(append(b, stage), f.topic), f.group)
 }
 
 func (g *groupState) append(b []byte) []byte {
@@ -506,7 +514,8 @@ func (c *recordCursor) flight(before *string) flightState {
 		*before = c.text()
 	}
 	f := flightState{feed: *before, seq: c.number(maxCheckpoint), id: c.packetID(), stage: stage(c.byte()), topic: c.text(), group: c.text()}
-	if f.stage > stageReleased {
+	f.command = f.stage&flightCommand != 0
+	if f.stage &^= flightCommand; f.stage > stageReleased {
 		c.fail()
 	}
 	return f

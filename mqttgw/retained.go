@@ -61,7 +61,7 @@ func OpenRetained(o RetainedOptions) (*Retained, error) {
 	cache := pebble.NewCache(4 << 20)
 	defer cache.Unref()
 	db, err := pebble.Open(o.Dir, &pebble.Options{Cache: cache, FS: o.FS, FormatMajorVersion: pebble.FormatNewest,
-		Logger: pebbleLog{o.Logger.With("component", "mqtt")}, MaxOpenFiles: 200, MemTableSize: 1 << 20, MemTableStopWritesThreshold: 4})
+		Logger: pebbleLog{o.Logger.With("component", "mqtt"), "retained messages"}, MaxOpenFiles: 200, MemTableSize: 1 << 20, MemTableStopWritesThreshold: 4})
 	if err != nil {
 		return nil, fmt.Errorf("open retained messages: %w", err)
 	}
@@ -350,20 +350,23 @@ func literal(filter string) (prefix string, exact bool) {
 }
 
 // pebbleLog passes on what the database says.
-type pebbleLog struct{ *slog.Logger }
+type pebbleLog struct {
+	*slog.Logger
+	what string
+}
 
 // Infof implements pebble.Logger.
 func (l pebbleLog) Infof(format string, args ...any) {
-	l.Debug("retained messages", "detail", fmt.Sprintf(format, args...))
+	l.Debug(l.what, "detail", fmt.Sprintf(format, args...))
 }
 
 // Errorf implements pebble.Logger.
 func (l pebbleLog) Errorf(format string, args ...any) {
-	l.Error("retained messages", "detail", fmt.Sprintf(format, args...))
+	l.Error(l.what, "detail", fmt.Sprintf(format, args...))
 }
 
 // Fatalf implements pebble.Logger.
 func (l pebbleLog) Fatalf(format string, args ...any) {
-	l.Error("retained messages", "detail", fmt.Sprintf(format, args...))
+	l.Error(l.what, "detail", fmt.Sprintf(format, args...))
 	panic(fmt.Sprintf("pebble: "+format, args...))
 }

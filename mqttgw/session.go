@@ -52,6 +52,8 @@ type session struct {
 	latest    bool // a subscription asks for the latest first
 	doubtful  bool // messages that were in their feed at the start of the process may have been sent before a crash
 
+	orders bool // a command may be sent that was not looked at yet
+
 	received map[uint16]*receipt // QoS 2 ids between PUBLISH and PUBREL
 	uses     uint64              // QoS 2 messages so far
 
@@ -207,6 +209,7 @@ func (c *conn) leave(clean bool) {
 	w := s.park(c.g.now())
 	s.at.fold()
 	back := s.giveBack()
+	s.dropLate()
 	s.changed()
 	over := s.expiry == 0
 	s.mu.Unlock()
@@ -243,14 +246,15 @@ func (s *session) giveBack() (back []flight) {
 
 // remains is what an ended session leaves to be done.
 type remains struct {
-	subs  []*subscription
-	will  *will
-	fence uint64
+	subs   []*subscription
+	will   *will
+	fence  uint64
+	orders bool // commands that it had in flight wait again
 }
 
 // finish makes the session an ended one. mu is held.
 func (s *session) finish() (r remains) {
-	r = remains{s.subs, s.will, s.fence}
+	r = remains{subs: s.subs, will: s.will, fence: s.fence, orders: s.returnOrders()}
 	s.ended = true
 	s.subs, s.scans, s.will, s.flying, s.received, s.topics = nil, nil, nil, nil, nil, nil
 	s.at, s.downs = nil, 0
@@ -280,6 +284,9 @@ func (g *Gateway) bury(s *session, r remains) {
 	g.mu.Unlock()
 	g.clock.forget(s)
 	g.unhang(r.subs)
+	if r.orders {
+		g.commands.notifyClient(s.key)
+	}
 	end := func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()

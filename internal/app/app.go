@@ -413,7 +413,12 @@ func (a *App) startMQTT(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.gateway, err = mqttgw.New(mqttgw.Options{Publisher: publisher{a.bridge}, Tail: tail, Tails: a.tail, Sessions: sessions, Owners: owners, Down: down, Retained: retained,
+	commands, err := mqttgw.OpenCommandView(mqttgw.CommandViewOptions{Dir: filepath.Join(a.o.Data, "commands"), Logger: a.o.Logger})
+	if err != nil {
+		return err
+	}
+	a.undo("commands", func(context.Context) error { return commands.Close() })
+	a.gateway, err = mqttgw.New(mqttgw.Options{Publisher: publisher{a.bridge}, Tail: tail, Tails: a.tail, Sessions: sessions, Owners: owners, Down: down, Commands: commands, Retained: retained,
 		Directory: a.devices, Mappings: a.topics, Lifecycle: !a.o.MQTTQuiet, Anonymous: a.o.MQTTAnonymous, CertificateNames: a.o.MQTTCertNames,
 		Limits:      mqttgw.Limits{MaxConnectRate: a.o.MQTTConnectRate, MaxConnectRatePerIP: a.o.MQTTConnectRatePerIP, MaxKeepAlive: a.o.MQTTMaxKeepAlive},
 		EventLimits: event.Limits{MaxData: a.o.MaxData}, Logger: a.o.Logger, Registerer: a.registry})

@@ -41,6 +41,8 @@ type CommandSpec struct {
 	UserProperties             [][2]string
 
 	By string // who asks
+
+	job string // the broadcast that it belongs to; "" = none
 }
 
 // Command is a command and how far it has come.
@@ -76,6 +78,7 @@ const (
 
 // Extensions of the messages in DOWN, in their order.
 const (
+	extJob         = "broadcast"
 	extBy          = "by"
 	extCorrelation = "correlation"
 	extPrincipal   = "deviceprincipal"
@@ -267,7 +270,7 @@ func (g *Gateway) commandRecord(spec *CommandSpec) (*event.Record, error) {
 	if ev.ID == "" {
 		ev.ID = event.NewID()
 	}
-	for _, x := range [...]event.Attribute{{Name: extBy, Value: spec.By}, {Name: extCorrelation, Value: spec.Correlation},
+	for _, x := range [...]event.Attribute{{Name: extJob, Value: spec.job}, {Name: extBy, Value: spec.By}, {Name: extCorrelation, Value: spec.Correlation},
 		{Name: extPrincipal, Value: spec.Principal}, {Name: extExpires, Value: strconv.FormatInt(expires.UnixMilli(), 10)}} {
 		if x.Value != "" {
 			ev.Extensions = append(ev.Extensions, x)
@@ -386,6 +389,8 @@ func commandOf(e downEntry) storedCommand {
 			continue
 		}
 		switch x.Name {
+		case extJob:
+			s.job = text
 		case extPrincipal:
 			s.principal = text
 		case extCorrelation:

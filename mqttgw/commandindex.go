@@ -141,12 +141,14 @@ func (c *commands) roomFor(b *mailbox) error {
 	l := &c.g.limits
 	switch {
 	case len(b.coming)+len(b.orders) >= l.MaxDeviceCommands:
-		return &fault.Error{Kind: fault.RateLimited, Message: "too many commands wait for this device", RetryAfter: time.Minute}
+		return errMailboxFull
 	case c.open >= l.MaxCommands:
 		return &fault.Error{Kind: fault.RateLimited, Message: "too many commands wait for devices", RetryAfter: time.Minute}
 	}
 	return nil
 }
+
+var errMailboxFull = &fault.Error{Kind: fault.RateLimited, Message: "too many commands wait for this device", RetryAfter: time.Minute}
 
 // count counts open commands in or out. mu is held.
 func (c *commands) count(n int) {

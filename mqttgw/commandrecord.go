@@ -85,7 +85,7 @@ type storedCommand struct {
 	seq                   uint64
 	id, device, principal string // the principal is "" if it does not matter
 	topic                 string
-	correlation, by       string
+	correlation, by, job  string
 	qos                   byte
 	state                 commandState
 	reason                string
@@ -95,7 +95,7 @@ type storedCommand struct {
 
 func (s *storedCommand) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, s.seq)
-	for _, text := range [...]string{s.id, s.device, s.principal, s.topic, s.correlation, s.by, s.reason} {
+	for _, text := range [...]string{s.id, s.device, s.principal, s.topic, s.correlation, s.by, s.job, s.reason} {
 		b = appendString(b, text)
 	}
 	b = append(b, s.qos, byte(s.state))
@@ -109,7 +109,7 @@ func (s *storedCommand) append(b []byte) []byte {
 func decodeCommand(b []byte) (s storedCommand, err error) {
 	c := recordCursor{b: b}
 	s.seq = c.number(math.MaxInt64)
-	for _, text := range [...]*string{&s.id, &s.device, &s.principal, &s.topic, &s.correlation, &s.by, &s.reason} {
+	for _, text := range [...]*string{&s.id, &s.device, &s.principal, &s.topic, &s.correlation, &s.by, &s.job, &s.reason} {
 		*text = c.text()
 	}
 	s.qos, s.state = c.byte(), commandState(c.byte())

@@ -50,6 +50,23 @@ func (c *commands) load(ctx context.Context) (map[uint64]*order, error) {
 	return open, err
 }
 
+// tally says how the commands of a broadcast stand.
+func (c *commands) tally(b *Broadcast) error {
+	n, err := c.view.tally(c.view.db, b.ID)
+	if err != nil {
+		return err
+	}
+	for state := range commandTold {
+		if n[state] > 0 {
+			if b.Statuses == nil {
+				b.Statuses = map[string]int{}
+			}
+			b.Statuses[state.String()] += int(n[state]) //nolint:gosec // counts devices
+		}
+	}
+	return nil
+}
+
 // resume has the orders that were sent, and that no session has in flight, sent again.
 func (c *commands) resume() {
 	open := c.loading
@@ -292,7 +309,7 @@ func (c *commands) keep(ctx context.Context) {
 		}
 		if now := time.Now(); now.Sub(trimmed) >= trimEvery {
 			trimmed = now
-			if err := c.trim(ctx); err != nil && ctx.Err() == nil {
+			if err := errors.Join(c.trim(ctx), c.g.trimBroadcasts(ctx)); err != nil && ctx.Err() == nil {
 				c.g.log.Error("retention failed", "stream", DownlinkStream, "err", err)
 			}
 		}

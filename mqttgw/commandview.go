@@ -37,6 +37,7 @@ const (
 	keyCommandID = 'i' // device 00 id -> sequence
 	keySequence  = 's' // sequence -> device
 	keyOpen      = 'o' // sequence -> device, of those that are not final
+	keyTally     = 'j' // broadcast -> how many of its commands are in each state
 	keyApplied   = 'p' // -> position
 	keyTold      = 'e' // -> announced
 )
@@ -124,7 +125,7 @@ func (v *CommandView) command(r pebble.Reader, device string, seq uint64) (s sto
 	return s, err == nil, err
 }
 
-// apply takes in what DOWN says, and the position next-1. What is in the view already is taken in again to the same effect.
+// apply takes in what DOWN says from the view's position on, and the position next-1.
 func (v *CommandView) apply(entries []downEntry, next uint64, damaged func(seq uint64, err error)) error {
 	b := v.db.NewIndexedBatch()
 	defer b.Close() //nolint:errcheck // of a batch that is committed or given up
@@ -153,7 +154,7 @@ func (v *CommandView) apply(entries []downEntry, next uint64, damaged func(seq u
 }
 
 func (v *CommandView) applyCommand(b *pebble.Batch, s storedCommand) error {
-	return errors.Join(b.Set(commandKey(s.device, s.seq), s.append(nil), nil),
+	return errors.Join(v.count(b, s.job, commandStates, commandQueued), b.Set(commandKey(s.device, s.seq), s.append(nil), nil),
 		b.Set(idKey(s.device, s.id), binary.BigEndian.AppendUint64(nil, s.seq), nil),
 		b.Set(sequenceKey(keySequence, s.seq), []byte(s.device), nil), b.Set(sequenceKey(keyOpen, s.seq), []byte(s.device), nil))
 }
@@ -175,11 +176,57 @@ func (v *CommandView) applyChange(b *pebble.Batch, c change) error {
 	if err != nil || !ok || s.state.final() {
 		return err
 	}
+	if err := v.count(b, s.job, s.state, c.state); err != nil {
+		return err
+	}
 	s.state, s.changed, s.reason = c.state, c.at, c.reason
 	if c.state.final() {
 		err = b.Delete(sequenceKey(keyOpen, c.seq), nil)
 	}
 	return errors.Join(err, b.Set(commandKey(s.device, s.seq), s.append(nil), nil))
+}
+
+// count moves a command of a broadcast from one state to another; commandStates is none.
+func (v *CommandView) count(b *pebble.Batch, job string, from, to commandState) error {
+	if job == "" {
+		return nil
+	}
+	n, err := v.tally(b, job)
+	if err != nil {
+		return err
+	}
+	if from < commandStates {
+		n[from]--
+	}
+	n[to]++
+	value := make([]byte, 0, 8*len(n))
+	for _, x := range n {
+		value = binary.BigEndian.AppendUint64(value, x)
+	}
+	return b.Set(append([]byte{keyTally}, job...), value, nil)
+}
+
+// tally returns how many commands of a broadcast are in each state.
+func (v *CommandView) tally(r pebble.Reader, job string) (n [commandStates]uint64, err error) {
+	b, ok, err := v.value(r, append([]byte{keyTally}, job...))
+	if err == nil && ok && len(b) != 8*len(n) {
+		err = errChanges
+	}
+	if err != nil || !ok {
+		return n, err
+	}
+	for i := range n {
+		n[i] = binary.BigEndian.Uint64(b[8*i:])
+	}
+	return n, nil
+}
+
+// forget drops what is counted of a broadcast.
+func (v *CommandView) forget(job string) error {
+	if err := v.db.Delete(append([]byte{keyTally}, job...), pebble.NoSync); err != nil {
+		return fmt.Errorf("write commands: %w", err)
+	}
+	return nil
 }
 
 // tell says that events have told of everything up to a position.

@@ -26,6 +26,7 @@ type Device struct {
 	ClientIDs []string // client ids it may use; * stands for any text; empty = any
 	Blocked   bool     // the principal, under these client ids, is refused and cut off
 
+	labels     map[string]string
 	attributes map[string]string // for access templates
 	access     *access           // nil = the policy's
 	rate       *rateDocument     // nil = the policy's
@@ -72,7 +73,7 @@ func ParseDevice(doc []byte) (*Device, error) {
 	if err := decodeDocument(doc, "Device", &d); err != nil {
 		return nil, err
 	}
-	out := &Device{Name: d.Name, Principal: d.Name, ClientIDs: d.ClientIDs, Blocked: d.Blocked, attributes: d.Attributes,
+	out := &Device{Name: d.Name, Principal: d.Name, ClientIDs: d.ClientIDs, Blocked: d.Blocked, labels: d.Labels, attributes: d.Attributes,
 		access: d.parsed, rate: d.PublishRate, policy: d.Policy}
 	if d.Principal != nil {
 		out.Principal = *d.Principal

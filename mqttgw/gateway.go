@@ -54,16 +54,17 @@ type Options struct {
 	// that there is no such bus. The same tail is returned each time. nil = only Bus has subscribers.
 	Tails func(bus string) (Tail, error)
 
-	Sessions  SessionLog   // where sessions are kept; nil = they end with their connection
-	Owners    Owners       // which node has a session; nil = this one has all
-	Down      *Downlink    // messages to devices that are on no bus; nil = none
-	Commands  *CommandView // how far the commands in Down have come; nil = no commands; stays the caller's to close, after Serve
-	Retained  *Retained    // nil = no retained messages; stays the caller's to close, after Serve
-	Mappings  *Mappings    // which events publishes become; nil = none
-	Directory *Directory   // the devices that may connect; nil = none
-	Lifecycle bool         // clients that come and go, subscribe, and are refused become events on Bus (see LifecycleData)
-	Anonymous bool         // a client without user name may connect, as principal ""
-	Limits    Limits       // zero fields = defaults
+	Sessions   SessionLog   // where sessions are kept; nil = they end with their connection
+	Owners     Owners       // which node has a session; nil = this one has all
+	Down       *Downlink    // messages to devices that are on no bus; nil = none
+	Commands   *CommandView // how far the commands in Down have come; nil = no commands; stays the caller's to close, after Serve
+	Broadcasts SessionLog   // where broadcasts of commands are kept; nil = none; needs Commands
+	Retained   *Retained    // nil = no retained messages; stays the caller's to close, after Serve
+	Mappings   *Mappings    // which events publishes become; nil = none
+	Directory  *Directory   // the devices that may connect; nil = none
+	Lifecycle  bool         // clients that come and go, subscribe, and are refused become events on Bus (see LifecycleData)
+	Anonymous  bool         // a client without user name may connect, as principal ""
+	Limits     Limits       // zero fields = defaults
 
 	// CertificateNames are the places of a client's certificate in which its identity is looked for; nil = uri, dns, cn.
 	CertificateNames []CertificateName
@@ -84,6 +85,9 @@ func (o *Options) Validate() error {
 	if o.Tail == nil {
 		errs = append(errs, errors.New("mqttgw: Tail is required"))
 	}
+	if o.Broadcasts != nil && o.Commands == nil {
+		errs = append(errs, errors.New("mqttgw: Broadcasts needs Commands"))
+	}
 	if o.Commands != nil && o.Down == nil {
 		errs = append(errs, errors.New("mqttgw: Commands needs Down"))
 	}
@@ -102,20 +106,21 @@ type Gateway struct {
 	now     func() time.Time
 	base    string // of event sources
 
-	router    router
-	failures  *failures     // of authentication, by address and user
-	hashing   chan struct{} // a slot for each password hash under way
-	gate      gate
-	lifecycle lifecycle
-	presence  presence
-	recorder  *recorder // nil without Options.Sessions
-	commands  *commands // nil without Options.Commands
-	clock     *clock
-	feeds     *feeds
-	cuts      cuts
-	walks     [lanes]walk
-	served    atomic.Bool
-	conns     sync.WaitGroup
+	router     router
+	failures   *failures     // of authentication, by address and user
+	hashing    chan struct{} // a slot for each password hash under way
+	gate       gate
+	lifecycle  lifecycle
+	presence   presence
+	recorder   *recorder   // nil without Options.Sessions
+	commands   *commands   // nil without Options.Commands
+	broadcasts *broadcasts // nil without Options.Broadcasts
+	clock      *clock
+	feeds      *feeds
+	cuts       cuts
+	walks      [lanes]walk
+	served     atomic.Bool
+	conns      sync.WaitGroup
 
 	// life ends when Serve is told to stop. It bounds what connections wait for; they have no context of their own,
 	// because 100,000 idle ones would pay for it.
@@ -175,6 +180,9 @@ func New(o Options) (*Gateway, error) {
 	g.feeds = newFeeds(g)
 	if o.Commands != nil {
 		g.commands = newCommands(g, o.Down, o.Commands)
+	}
+	if o.Broadcasts != nil {
+		g.broadcasts = newBroadcasts(g, o.Broadcasts)
 	}
 	if o.Sessions != nil {
 		g.recorder = newRecorder(g, o.Sessions)
@@ -249,6 +257,11 @@ func (g *Gateway) start(ctx context.Context) error {
 			return fmt.Errorf("mqttgw: read commands: %w", err)
 		}
 	}
+	if g.broadcasts != nil {
+		if err := g.broadcasts.load(ctx); err != nil {
+			return fmt.Errorf("mqttgw: read broadcasts: %w", err)
+		}
+	}
 	if g.recorder != nil {
 		var err error
 		if l, err = g.load(ctx); err != nil {
@@ -286,11 +299,24 @@ func (g *Gateway) startRecorder(ctx context.Context) (end func()) {
 }
 
 // startCommands runs what commands need. What it returns has everything written down, and waits.
-func (g *Gateway) startCommands(ctx context.Context) (end func()) {
+func (g *Gateway) startCommands(ctx context.Context) (stop func()) {
 	if g.commands == nil {
 		return func() {}
 	}
-	return g.commands.serve(ctx)
+	end := g.commands.serve(ctx)
+	if g.broadcasts == nil {
+		return end
+	}
+	g.broadcasts.start()
+	return func() {
+		g.broadcasts.stop()
+		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+		defer cancel()
+		if err := g.broadcasts.save(limit); err != nil {
+			g.log.Warn("progress of broadcasts is not written; what is sent again is the same commands", "err", err)
+		}
+		end()
+	}
 }
 
 // settleRetained writes down how far the retained messages go.

@@ -418,7 +418,11 @@ func (a *App) startMQTT(ctx context.Context) error {
 		return err
 	}
 	a.undo("commands", func(context.Context) error { return commands.Close() })
-	a.gateway, err = mqttgw.New(mqttgw.Options{Publisher: publisher{a.bridge}, Tail: tail, Tails: a.tail, Sessions: sessions, Owners: owners, Down: down, Commands: commands, Retained: retained,
+	broadcasts, err := a.log.Stream(ctx, eventlog.StreamConfig{Name: "BROADCASTS", Subjects: []string{mqttgw.BroadcastSubject}})
+	if err != nil {
+		return err
+	}
+	a.gateway, err = mqttgw.New(mqttgw.Options{Publisher: publisher{a.bridge}, Tail: tail, Tails: a.tail, Sessions: sessions, Owners: owners, Down: down, Commands: commands, Broadcasts: broadcasts, Retained: retained,
 		Directory: a.devices, Mappings: a.topics, Lifecycle: !a.o.MQTTQuiet, Anonymous: a.o.MQTTAnonymous, CertificateNames: a.o.MQTTCertNames,
 		Limits:      mqttgw.Limits{MaxConnectRate: a.o.MQTTConnectRate, MaxConnectRatePerIP: a.o.MQTTConnectRatePerIP, MaxKeepAlive: a.o.MQTTMaxKeepAlive},
 		EventLimits: event.Limits{MaxData: a.o.MaxData}, Logger: a.o.Logger, Registerer: a.registry})
@@ -466,6 +470,14 @@ func (a *App) clients() api.Clients {
 	return a.gateway
 }
 
+// commander is the gateway as the API commands devices; nil if there is none.
+func (a *App) commander() api.Commander {
+	if a.gateway == nil {
+		return nil
+	}
+	return a.gateway
+}
+
 // publisher is the bridge as the gateway sees it.
 type publisher struct{ b *bridge.Bridge }
 
@@ -482,7 +494,7 @@ func (a *App) startHTTP(context.Context) error {
 	if a.httpLn, err = a.listen("this bridge's HTTP listener", a.o.Listen); err != nil {
 		return err
 	}
-	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: definitionKinds(a.catalog, a.bridge, a.gateway, a.lintRule), Clients: a.clients(), Schemas: a.schemas,
+	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: definitionKinds(a.catalog, a.bridge, a.gateway, a.lintRule), Clients: a.clients(), Commands: a.commander(), Schemas: a.schemas,
 		Anonymous: a.o.Anonymous, Limits: event.Limits{MaxData: a.o.MaxData}, Version: a.o.Version, Listeners: a.listeners, InForce: a.defs.await, Checks: a.checks,
 		Logger: a.o.Logger, Registerer: a.registry, Gatherer: a.registry})
 	if err != nil {

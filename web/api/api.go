@@ -69,8 +69,9 @@ type Options struct {
 	Keys   *Keys
 	Kinds  []Kind // of definitions, without keys, which the API knows itself
 
-	Clients Clients          // of the MQTT gateway; nil = it is off
-	Schemas *schema.Registry // nil = there is no registry
+	Clients  Clients          // of the MQTT gateway; nil = it is off
+	Commands Commander        // the same
+	Schemas  *schema.Registry // nil = there is no registry
 
 	Anonymous bool         // who sends no key may do everything: for a loopback listener only
 	Limits    event.Limits // of ingested events
@@ -214,6 +215,7 @@ func (a *API) addPlainRoutes() {
 	a.add("POST", "/v1/targets/{name}:enable", need{area: areaDefinitions, access: accessWrite}, a.enableTarget)
 	a.addDeviceRoutes()
 	a.add("GET", "/v1/audit", need{area: areaAdmin, access: accessRead}, a.listAudit)
+	a.addCommandRoutes()
 	a.add("GET", "/v1/ledger", onQueryBus(areaEvents, accessRead), a.getLedger)
 	a.add("POST", "/v1/rules:test", need{open: true}, a.testRule)        // the body says which bus
 	a.add("POST", "/v1/rules:explain", need{open: true}, a.explainRules) // as well

@@ -5,6 +5,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -187,6 +188,7 @@ func (a *API) describe() error {
 		"sql":  {Type: "object", Description: "expression, actual and verdict of the sql"},
 		"note": text("what no clause says"),
 	})
+	commandSchemas(schemas)
 	ops := a.plainOperations()
 	for _, rt := range a.routes {
 		id := rt.method + " " + rt.pattern
@@ -255,7 +257,7 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 	plain := &huma.Schema{Type: "string"}
 	onlyBus := queryDoc("bus", "only of this bus; needed by a key whose right is for a bus", nil)
 	sent := &huma.Schema{Type: "object", Description: "A CloudEvent in JSON format. What it lacks of the required attributes is filled in."}
-	return map[string]*huma.Operation{
+	ops := map[string]*huma.Operation{
 		"POST /v1/buses/{bus}/events": {
 			OperationID: "ingest-events", Tags: []string{"events"}, Summary: "Take events in", Parameters: []*huma.Param{bus},
 			Description: "CloudEvents in binary, structured or batch mode (HTTP binding 1.0.2). 202 means that every event is in the log. " +
@@ -481,6 +483,8 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 		"GET /": {OperationID: "page", Tags: []string{"operations"}, Summary: "A page that says what listens where",
 			Responses: ok("The page", "text/html", plain)},
 	}
+	maps.Copy(ops, commandOperations(limit, cursor))
+	return ops
 }
 
 func reasonList() string {

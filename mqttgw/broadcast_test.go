@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/mqttgw"
+	"github.com/rialto-bridge/rialto/mqttgw/packet"
+)
+
+// fleet is a station with devices box-00 to box-19, of which the even ones are in the north, and a blocked one.
+func fleet(t testing.TB, with ...setup) *station {
+	dir := mqttgw.NewDirectory()
+	for n := range 20 {
+		site := [2]string{"north", "south"}[n%2]
+		dev, err := mqttgw.ParseDevice(fmt.Appendf(nil, `{"name":"box-%02d","labels":{"site":%q},"blocked":%v}`, n, site, n == 4))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir.Set(dev.Name, dev)
+	}
+	jobs := &memoryLog{}
+	return newStation(t, append([]setup{func(o *mqttgw.Options) { o.Directory, o.Broadcasts = dir, jobs }}, with...)...)
+}
+
+func (st *station) broadcast(spec mqttgw.BroadcastSpec) mqttgw.Broadcast {
+	st.t.Helper()
+	b, err := st.now.gateway.Broadcast(st.t.Context(), spec)
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	return b
+}
+
+// state waits until a broadcast is in a state.
+func (st *station) state(id, want string) (b mqttgw.Broadcast) {
+	st.t.Helper()
+	eventually(st.t, "broadcast is "+want, func() bool {
+		var err error
+		if b, err = st.now.gateway.BroadcastByID(id); err != nil {
+			st.t.Fatal(err)
+		}
+		return b.State == want
+	})
+	return b
+}
+
+func TestBroadcastSelects(t *testing.T) {
+	st := fleet(t)
+	st.now.connect(packet.V5, "box-03")
+	st.now.connect(packet.V5, "guest-1")
+	for _, c := range []struct {
+		sel  mqttgw.Selection
+		want int
+	}{
+		{mqttgw.Selection{All: true}, 21},
+		{mqttgw.Selection{Labels: map[string]string{"site": "north"}}, 10},
+		{mqttgw.Selection{Labels: map[string]string{"site": "north"}, ClientID: "box-1*"}, 5},
+		{mqttgw.Selection{ClientID: "*-1"}, 1},
+		{mqttgw.Selection{Online: true}, 1}, // box-03 has a Device of another principal: nobody is it
+		{mqttgw.Selection{Devices: []string{"a", "b", "a"}}, 2},
+		{mqttgw.Selection{Devices: []string{"a", "guest-1"}, Online: true}, 1},
+	} {
+		if n, err := st.now.gateway.PlanBroadcast(t.Context(), mqttgw.BroadcastSpec{Select: c.sel}); err != nil || n != c.want {
+			t.Errorf("%+v selects %d, %v, want %d", c.sel, n, err, c.want)
+		}
+	}
+	for _, spec := range []mqttgw.BroadcastSpec{
+		{},
+		{Select: mqttgw.Selection{All: true, Online: true}},
+		{Select: mqttgw.Selection{All: true}, Rate: -1},
+		{Select: mqttgw.Selection{All: true}, Batch: 5000},
+		{Select: mqttgw.Selection{All: true}, Command: mqttgw.CommandSpec{Topic: "a/#"}},
+		{Select: mqttgw.Selection{Devices: []string{"a"}, ClientID: "b"}},
+	} {
+		if _, err := st.now.gateway.PlanBroadcast(t.Context(), spec); fault.KindOf(err) != fault.Invalid {
+			t.Errorf("%+v: %v", spec, err)
+		}
+	}
+}
+
+// A broadcast reaches every device once, whatever happens to the process meanwhile.
+func TestBroadcastSurvives(t *testing.T) {
+	st := fleet(t)
+	b := st.broadcast(mqttgw.BroadcastSpec{Select: mqttgw.Selection{All: true}, Rate: 40, Batch: 3, Why: "w",
+		Command: mqttgw.CommandSpec{Topic: "cmd/${device}", Payload: []byte("x"), QoS: 1, By: "me"}})
+	if b.Total != 20 {
+		t.Errorf("%+v", b)
+	}
+	for range 3 {
+		eventually(t, "the first command is stored", func() bool {
+			_, err := st.now.gateway.Command(t.Context(), "box-00", b.ID)
+			return err == nil
+		})
+		st.kill()
+	}
+	if _, err := st.now.gateway.SetBroadcast(t.Context(), b.ID, mqttgw.BroadcastPaused, "me"); err != nil {
+		t.Fatal(err)
+	}
+	st.restart()
+	if got := st.state(b.ID, mqttgw.BroadcastPaused); got.Sent >= 20 {
+		t.Errorf("%+v", got)
+	}
+	if _, err := st.now.gateway.SetBroadcast(t.Context(), b.ID, mqttgw.BroadcastRunning, "me"); err != nil {
+		t.Fatal(err)
+	}
+	got := st.state(b.ID, mqttgw.BroadcastDone)
+	if got.Sent != 19 || got.Skipped != 1 || got.Skip != "device box-04 is blocked" || !maps.Equal(got.Statuses, map[string]int{mqttgw.StatusQueued: 19}) {
+		t.Errorf("%+v", got)
+	}
+	for n := range 20 {
+		device := fmt.Sprintf("box-%02d", n)
+		page, err := st.now.gateway.Commands(t.Context(), device, "", "", 10)
+		if err != nil || n != 4 && (len(page.Items) != 1 || page.Items[0].Topic != "cmd/"+device || page.Items[0].By != "me") {
+			t.Errorf("%s has %+v, %v", device, page.Items, err)
+		}
+	}
+	if _, err := st.now.gateway.SetBroadcast(t.Context(), b.ID, mqttgw.BroadcastCancelled, "me"); fault.KindOf(err) != fault.Conflict {
+		t.Errorf("cancel one that is done: %v", err)
+	}
+}
+
+// What is in the way of all makes it wait, what is in the way of one leaves that one out.
+func TestBroadcastWaits(t *testing.T) {
+	st := fleet(t, func(o *mqttgw.Options) { o.Limits.MaxDeviceCommands, o.Limits.MaxCommands = 1, 12 })
+	first := st.send(mqttgw.CommandSpec{Device: "box-00"})
+	b := st.broadcast(mqttgw.BroadcastSpec{Select: mqttgw.Selection{All: true}, Rate: 10_000})
+	var got mqttgw.Broadcast
+	eventually(t, "the broadcast waits", func() bool {
+		var err error
+		if got, err = st.now.gateway.BroadcastByID(b.ID); err != nil {
+			t.Fatal(err)
+		}
+		return got.Waiting != ""
+	})
+	if got.Skip == "" || got.Sent > 11 || got.State != mqttgw.BroadcastRunning {
+		t.Errorf("%+v", got)
+	}
+	if _, err := st.now.gateway.SetBroadcast(t.Context(), b.ID, mqttgw.BroadcastCancelled, "me"); err != nil {
+		t.Fatal(err)
+	}
+	all, err := st.now.gateway.Broadcasts()
+	if err != nil || !slices.ContainsFunc(all, func(x mqttgw.Broadcast) bool { return x.ID == b.ID && x.State == mqttgw.BroadcastCancelled }) {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if _, err := st.now.gateway.CancelCommand(t.Context(), "box-00", first.ID, ""); err != nil {
+		t.Error(err)
+	}
+}

@@ -237,17 +237,27 @@ func (g *Gateway) PlanBroadcast(ctx context.Context, spec BroadcastSpec) (int, e
 }
 
 func (g *Gateway) planBroadcast(ctx context.Context, spec *BroadcastSpec) ([]string, error) {
-	if g.broadcasts == nil {
-		return nil, errNoCommands
+	if _, err := g.openBroadcasts(ctx); err != nil {
+		return nil, err
 	}
 	if err := g.checkBroadcast(spec); err != nil {
 		return nil, err
 	}
+	return g.selected(&spec.Select, ""), nil
+}
+
+// openBroadcasts waits until the list is read.
+func (g *Gateway) openBroadcasts(ctx context.Context) (*broadcasts, error) {
+	if g.broadcasts == nil {
+		return nil, errNoCommands
+	}
 	select {
 	case <-g.broadcasts.ready:
-		return g.selected(&spec.Select, ""), nil
+		return g.broadcasts, nil
 	case <-ctx.Done():
 		return nil, unavailable(context.Cause(ctx))
+	case <-g.life.Done():
+		return nil, fault.New(fault.Unavailable, "the MQTT gateway is stopping")
 	}
 }
 
@@ -377,11 +387,11 @@ func (b *broadcasts) openOnes() (n int) {
 }
 
 // Broadcasts lists the broadcasts, newest first. Those that ended are kept for 31 days.
-func (g *Gateway) Broadcasts() ([]Broadcast, error) {
-	if g.broadcasts == nil {
-		return nil, errNoCommands
+func (g *Gateway) Broadcasts(ctx context.Context) ([]Broadcast, error) {
+	b, err := g.openBroadcasts(ctx)
+	if err != nil {
+		return nil, err
 	}
-	b := g.broadcasts
 	b.mu.Lock()
 	all := slices.Collect(maps.Values(b.all))
 	slices.SortFunc(all, func(x, y *broadcast) int { return cmp.Compare(y.N, x.N) })
@@ -399,11 +409,11 @@ func (g *Gateway) Broadcasts() ([]Broadcast, error) {
 }
 
 // BroadcastByID returns a broadcast. The error is NotFound if there is none.
-func (g *Gateway) BroadcastByID(id string) (Broadcast, error) {
-	if g.broadcasts == nil {
-		return Broadcast{}, errNoCommands
+func (g *Gateway) BroadcastByID(ctx context.Context, id string) (Broadcast, error) {
+	b, err := g.openBroadcasts(ctx)
+	if err != nil {
+		return Broadcast{}, err
 	}
-	b := g.broadcasts
 	b.mu.Lock()
 	r, err := b.find(id)
 	if err != nil {
@@ -428,10 +438,10 @@ func (b *broadcasts) find(id string) (*broadcast, error) {
 // SetBroadcast pauses, resumes or cancels a broadcast, and returns once that is committed. One that is in the state already
 // is left alone; one that has ended is a Conflict.
 func (g *Gateway) SetBroadcast(ctx context.Context, id, state, by string) (Broadcast, error) {
-	if g.broadcasts == nil {
-		return Broadcast{}, errNoCommands
+	b, err := g.openBroadcasts(ctx)
+	if err != nil {
+		return Broadcast{}, err
 	}
-	b := g.broadcasts
 	b.mu.Lock()
 	r, err := b.find(id)
 	b.mu.Unlock()
@@ -448,7 +458,7 @@ func (g *Gateway) SetBroadcast(ctx context.Context, id, state, by string) (Broad
 		return Broadcast{}, err
 	}
 	g.log.Info("broadcast changed", "job", id, "key", by, "state", state)
-	return g.BroadcastByID(id)
+	return g.BroadcastByID(ctx, id)
 }
 
 // change writes a broadcast with what fn makes of it, and then puts it in force.

@@ -42,7 +42,7 @@ func (st *station) state(id, want string) (b mqttgw.Broadcast) {
 	st.t.Helper()
 	eventually(st.t, "broadcast is "+want, func() bool {
 		var err error
-		if b, err = st.now.gateway.BroadcastByID(id); err != nil {
+		if b, err = st.now.gateway.BroadcastByID(st.t.Context(), id); err != nil {
 			st.t.Fatal(err)
 		}
 		return b.State == want
@@ -133,7 +133,7 @@ func TestBroadcastWaits(t *testing.T) {
 	var got mqttgw.Broadcast
 	eventually(t, "the broadcast waits", func() bool {
 		var err error
-		if got, err = st.now.gateway.BroadcastByID(b.ID); err != nil {
+		if got, err = st.now.gateway.BroadcastByID(st.t.Context(), b.ID); err != nil {
 			t.Fatal(err)
 		}
 		return got.Waiting != ""
@@ -144,7 +144,7 @@ func TestBroadcastWaits(t *testing.T) {
 	if _, err := st.now.gateway.SetBroadcast(t.Context(), b.ID, mqttgw.BroadcastCancelled, "me"); err != nil {
 		t.Fatal(err)
 	}
-	all, err := st.now.gateway.Broadcasts()
+	all, err := st.now.gateway.Broadcasts(t.Context())
 	if err != nil || !slices.ContainsFunc(all, func(x mqttgw.Broadcast) bool { return x.ID == b.ID && x.State == mqttgw.BroadcastCancelled }) {
 		t.Errorf("%+v, %v", all, err)
 	}

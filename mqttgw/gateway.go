@@ -217,6 +217,9 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	if err != nil {
 		done()
 		own.Wait()
+		if ctx.Err() != nil {
+			return nil
+		}
 		return err
 	}
 	working, end := context.WithCancel(context.WithoutCancel(ctx))

@@ -111,14 +111,35 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Command is a command to a device over MQTT.
+type Command struct {
+	ID          string // the same again is the same command
+	Device      string // name of a Device, or a client id
+	Topic       string // "" = the device's default
+	Payload     []byte
+	ContentType string
+	UTF8        bool          // the payload is text
+	QoS         byte          // 0, 1, 2
+	Expiry      time.Duration // 0 = as long as commands are kept
+	By          string        // who asks
+}
+
+// Downlink commands devices.
+type Downlink interface {
+	// Command stores a command and blocks until that is committed. The error is a *fault.Error.
+	Command(ctx context.Context, c Command) error
+}
+
 // Env is what a kind may use. Every field is set.
 type Env struct {
 	// HTTP is guarded: it refuses addresses the operator has not allowed and follows no redirects. It belongs to the
 	// target alone and has room for its concurrency; who made it closes its idle connections when the target is gone.
 	HTTP    *http.Client
 	Secrets func(ref string) (string, error)
-	Logger  *slog.Logger
-	Now     func() time.Time
+	// Downlink refuses all commands while the MQTT gateway is off.
+	Downlink Downlink
+	Logger   *slog.Logger
+	Now      func() time.Time
 }
 
 // Kind is a sort of target. Kinds are listed in internal/app; there is no registration.

@@ -17,15 +17,16 @@ import (
 
 func newDevices(c *cli) *cobra.Command {
 	cmd := newDeviceList(c, "devices")
-	cmd.Short = "See MQTT clients, end their connections, block devices"
+	cmd.Short = "See MQTT clients, command devices, end their connections, block them"
 	cmd.Long = `Every MQTT client that is connected, and those that were since the server started: with a Device definition, or
 with a certificate, a token or no name at all. "rialto get devices" shows the definitions, whether they have ever connected or
 not.`
 	cmd.Example = `  rialto devices --online
   rialto devices get box-17
+  rialto devices command box-17 --payload defrost --wait 10s
   rialto devices block box-17
   rialto devices disconnect --principal urn:dev:box-17 --client-id box-17`
-	cmd.AddCommand(newDeviceList(c, "list"), newDeviceGet(c), newDeviceDisconnect(c),
+	cmd.AddCommand(newDeviceList(c, "list"), newDeviceGet(c), newDeviceDisconnect(c), newDeviceCommand(c), newDeviceCommands(c), newDeviceBroadcast(c),
 		newDeviceBlock(c, "block", "Refuse a device, and cut it off at once", "is blocked"),
 		newDeviceBlock(c, "unblock", "Let a blocked device in again", "may connect again"))
 	return cmd

@@ -38,6 +38,8 @@ type settings struct {
 	mqttConnectRate, mqttConnectRatePerIP               int
 	mqttMaxKeepAlive                                    time.Duration
 	maxData, reserve, maxStore, ring                    string
+	downMaxAge                                          time.Duration
+	downMaxBytes                                        string
 	anonymous, mqttAnonymous                            bool
 	logLevel, logFormat                                 string
 	postgres                                            string
@@ -95,6 +97,8 @@ The first start writes a key that may do everything to admin.key in the data dir
 	f.IntVar(&s.mqttConnectRate, "mqtt-connect-rate", 2000, "new MQTT connections in a second; more wait")
 	f.IntVar(&s.mqttConnectRatePerIP, "mqtt-connect-rate-per-ip", 1000, "new MQTT connections of one address in a second; more are closed")
 	f.DurationVar(&s.mqttMaxKeepAlive, "mqtt-max-keepalive", 0, "longest keep alive of MQTT 5 clients, such as 60s: who asks for more, or for none, is told this one; 0 = no maximum")
+	f.DurationVar(&s.downMaxAge, "down-max-age", mqttgw.DefaultDownlinkAge, "how long messages to devices, and what became of them, are kept; commands wait no longer")
+	f.StringVar(&s.downMaxBytes, "down-max-bytes", "2GiB", "bytes of them; older ones go first, but for commands that wait")
 	f.StringVar(&s.maxData, "max-data", "1MiB", "largest payload of an event, up to 8MiB")
 	f.StringVar(&s.reserve, "reserve", "auto", "disk space that producers may not use")
 	f.StringVar(&s.maxStore, "max-store", "auto", "bytes that all streams may use; auto = the disk is the limit")
@@ -183,7 +187,7 @@ func (s *settings) options(c *cli) (app.Options, error) {
 	o := app.Options{Data: s.data, Listen: s.listen, MQTT: s.mqtt, Durability: eventlog.Durability(s.durability),
 		Anonymous: s.anonymous, MQTTAnonymous: s.mqttAnonymous, EgressAllow: allow, TLSCert: s.tlsCert, TLSKey: s.tlsKey,
 		Postgres: s.postgres, ClientCA: s.clientCA, MQTTClientCA: s.mqttClientCA, MQTTRequireCert: s.mqttRequireCert, MQTTOrigins: s.mqttOrigins, MQTTQuiet: s.mqttQuiet,
-		MQTTConnectRate: s.mqttConnectRate, MQTTConnectRatePerIP: s.mqttConnectRatePerIP, MQTTMaxKeepAlive: s.mqttMaxKeepAlive, Version: version, Logger: slog.New(handler)}
+		MQTTConnectRate: s.mqttConnectRate, MQTTConnectRatePerIP: s.mqttConnectRatePerIP, MQTTMaxKeepAlive: s.mqttMaxKeepAlive, DownMaxAge: s.downMaxAge, Version: version, Logger: slog.New(handler)}
 	for name := range strings.SplitSeq(cmp.Or(s.mqttCertName, "uri,dns,cn"), ",") {
 		o.MQTTCertNames = append(o.MQTTCertNames, mqttgw.CertificateName(strings.TrimSpace(name)))
 	}
@@ -191,7 +195,7 @@ func (s *settings) options(c *cli) (app.Options, error) {
 	for _, size := range []struct {
 		flag, text string
 		to         *int64
-	}{{"max-data", s.maxData, &maxData}, {"reserve", s.reserve, &o.Reserve}, {"max-store", s.maxStore, &o.MaxStore}, {"ring", s.ring, &o.RingBytes}} {
+	}{{"max-data", s.maxData, &maxData}, {"reserve", s.reserve, &o.Reserve}, {"max-store", s.maxStore, &o.MaxStore}, {"ring", s.ring, &o.RingBytes}, {"down-max-bytes", s.downMaxBytes, &o.DownMaxBytes}} {
 		if size.text == "auto" {
 			continue
 		}

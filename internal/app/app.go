@@ -49,6 +49,7 @@ type App struct {
 	guard    *egress.Guard
 	bridge   *bridge.Bridge
 	gateway  *mqttgw.Gateway
+	downlink downlink
 	defs     *definitions
 	server   *http.Server
 	httpLn   net.Listener
@@ -276,7 +277,7 @@ func (a *App) followDefinitions(ctx context.Context) error {
 	a.guard = egress.New(egress.Options{Allow: a.o.EgressAllow})
 	a.catalog = targetKinds(a.guard)
 	a.devices, a.topics, a.keys = mqttgw.NewDirectory(), mqttgw.NewMappings(), api.NewKeys()
-	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.topics, a.keys, a.catalog, a.guard, a.snapshot(), a.o.Logger)
+	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.topics, a.keys, a.catalog, a.guard, &a.downlink, a.snapshot(), a.o.Logger)
 	if err := a.bootstrap(ctx); err != nil {
 		return err
 	}
@@ -429,6 +430,7 @@ func (a *App) startMQTT(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.downlink.gateway.Store(a.gateway)
 	if a.mqttLns, err = a.listenMQTT(); err != nil {
 		return err
 	}

@@ -51,6 +51,7 @@ type definitions struct {
 	keys     *api.Keys
 	kinds    *targets.Catalog
 	guard    *egress.Guard
+	downlink targets.Downlink
 	snapshot *snapshot
 	log      *slog.Logger
 
@@ -82,9 +83,9 @@ const (
 )
 
 func newDefinitions(s store.Store, b *bridge.Bridge, devices *mqttgw.Directory, topics *mqttgw.Mappings, keys *api.Keys, kinds *targets.Catalog,
-	guard *egress.Guard, snap *snapshot, log *slog.Logger) *definitions {
+	guard *egress.Guard, down targets.Downlink, snap *snapshot, log *slog.Logger) *definitions {
 	log = log.With("component", "definitions")
-	return &definitions{store: s, bridge: b, devices: devices, topics: topics, keys: keys, kinds: kinds, guard: guard, log: log,
+	return &definitions{store: s, bridge: b, devices: devices, topics: topics, keys: keys, kinds: kinds, guard: guard, downlink: down, log: log,
 		snapshot: snap, clients: make(map[string]*http.Client),
 		rules: make(map[string]map[string]*rules.Rule), mapped: make(map[string]*mqttgw.TopicMapping),
 		current: make(map[store.Key]store.Document), dirty: make(map[store.Key]bool), ready: make(chan struct{}),
@@ -245,7 +246,7 @@ func (d *definitions) apply(ctx context.Context) {
 		}
 		def.Revision = doc.Revision
 		client := outbound.Client(d.guard, outbound.Options{Concurrency: def.Delivery.Concurrency})
-		t, err := d.kinds.New(def, targets.Env{HTTP: client, Secrets: secret.Resolve, Logger: d.log, Now: time.Now})
+		t, err := d.kinds.New(def, targets.Env{HTTP: client, Secrets: secret.Resolve, Downlink: d.downlink, Logger: d.log, Now: time.Now})
 		if err != nil {
 			return errors.Join(err, d.bridge.HoldTarget(k.Name))
 		}

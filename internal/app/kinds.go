@@ -14,6 +14,7 @@ import (
 	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets"
+	"github.com/rialto-bridge/rialto/targets/device"
 	"github.com/rialto-bridge/rialto/targets/webhook"
 	"github.com/rialto-bridge/rialto/web/api"
 )
@@ -23,7 +24,7 @@ var builtinBuses = []string{"default", "devices"}
 
 // targetKinds is the list of kinds of target of this process.
 func targetKinds(guard *egress.Guard) *targets.Catalog {
-	return targets.NewCatalog(webhook.Kind(guard.CheckURL))
+	return targets.NewCatalog(webhook.Kind(guard.CheckURL), device.Kind())
 }
 
 // lintWithin is how long the answer to a write waits for doubts about a rule.

@@ -82,7 +82,7 @@ func (a *API) listBroadcasts(w *reply, r *http.Request) error {
 	if a.o.Commands == nil {
 		return errNoMQTT
 	}
-	all, err := a.o.Commands.Broadcasts()
+	all, err := a.o.Commands.Broadcasts(r.Context())
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (a *API) getBroadcast(w *reply, r *http.Request) error {
 	if a.o.Commands == nil {
 		return errNoMQTT
 	}
-	b, err := a.o.Commands.BroadcastByID(pathParam(r, "id"))
+	b, err := a.o.Commands.BroadcastByID(r.Context(), pathParam(r, "id"))
 	if err != nil {
 		return err
 	}

@@ -31,8 +31,8 @@ type Commander interface {
 	// Broadcast starts a broadcast; PlanBroadcast says how many devices it would be for.
 	Broadcast(ctx context.Context, spec mqttgw.BroadcastSpec) (mqttgw.Broadcast, error)
 	PlanBroadcast(ctx context.Context, spec mqttgw.BroadcastSpec) (int, error)
-	Broadcasts() ([]mqttgw.Broadcast, error)
-	BroadcastByID(id string) (mqttgw.Broadcast, error)
+	Broadcasts(ctx context.Context) ([]mqttgw.Broadcast, error)
+	BroadcastByID(ctx context.Context, id string) (mqttgw.Broadcast, error)
 	// SetBroadcast pauses, resumes or cancels a broadcast.
 	SetBroadcast(ctx context.Context, id, state, by string) (mqttgw.Broadcast, error)
 }

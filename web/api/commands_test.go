@@ -71,11 +71,11 @@ func (f *fakeCommander) PlanBroadcast(_ context.Context, spec mqttgw.BroadcastSp
 	return 7, nil
 }
 
-func (f *fakeCommander) Broadcasts() ([]mqttgw.Broadcast, error) {
+func (f *fakeCommander) Broadcasts(context.Context) ([]mqttgw.Broadcast, error) {
 	return []mqttgw.Broadcast{{ID: "broadcast-1"}}, nil
 }
 
-func (f *fakeCommander) BroadcastByID(id string) (mqttgw.Broadcast, error) {
+func (f *fakeCommander) BroadcastByID(_ context.Context, id string) (mqttgw.Broadcast, error) {
 	return mqttgw.Broadcast{}, fault.New(fault.NotFound, "no broadcast with this id")
 }
 

@@ -245,8 +245,11 @@ func (c *commands) announce(ctx context.Context) error {
 				done(perr)
 			}
 		}
-		if e.changes != nil && decodeChanges(e.changes, tell) != nil {
-			continue // follow has told of the damage
+		if e.changes == nil {
+			continue
+		}
+		if derr := decodeChanges(e.changes, tell); derr != nil {
+			c.g.log.Debug("changes of commands passed over", "seq", e.seq, "err", derr) // follow has told of the damage
 		}
 	}
 	told.Wait()

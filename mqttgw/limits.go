@@ -32,7 +32,7 @@ type Limits struct {
 	MaxWaiting        int // QoS 1 and 2 messages whose positions are kept for a client that is behind, before it reads the log; 1024
 	MaxOutbound       int // bytes waiting to be written to a client; 1 MiB
 	MaxSessions       int // sessions that outlive their connection, of about 1 KB each; 1,000,000
-	MaxCommands       int // commands to devices that have not ended, of about 400 bytes each; 1,000,000
+	MaxCommands       int // commands to devices that have not ended; 1,000,000
 	MaxDeviceCommands int // those of one device; 1000
 	MaxRetained       int // topics with a retained message; 1,000,000
 

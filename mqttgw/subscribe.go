@@ -192,7 +192,7 @@ func (c *conn) subscribe(add []*subscription, handling []byte, since moment, ack
 		} else {
 			c.send(ack)
 		}
-		s.orders = len(add) > 0 && c.g.commands != nil
+		s.orders = s.orders || len(add) > 0 && c.g.commands != nil
 		c.mu.Lock()
 		if c.busy() {
 			c.startWriter()

@@ -57,6 +57,11 @@ func (s *Store) Apply(ctx context.Context, set []store.Write) (docs []store.Docu
 	if err != nil {
 		return nil, err
 	}
+	for _, w := range set {
+		if int64(len(w.Raw)) > s.nc.MaxPayload() {
+			return nil, errTooLarge
+		}
+	}
 	try := s.tryBatch
 	if len(set) == 1 {
 		try = s.trySingle
@@ -221,11 +226,14 @@ var fillKey = store.Key{Kind: "revision", Name: "fill"}
 
 const (
 	maxFill  = 1_000_000
-	fillStep = 500 // the server drops what it is sent much faster than it can write
+	fillStep = 32 // what is surely written within the bound of a call
 )
 
 // advance brings the stream's last sequence to a revision at least.
 func (s *Store) advance(ctx context.Context, revision uint64) error {
+	if revision == 0 {
+		return nil
+	}
 	for first := true; ; first = false {
 		var last uint64
 		err := s.call(ctx, func(ctx context.Context) error {

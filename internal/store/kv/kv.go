@@ -251,7 +251,7 @@ func (s *Store) call(ctx context.Context, do func(context.Context) error) error 
 	case bound.Err() != nil, away(err):
 		return unavailable(err)
 	case errors.Is(err, nats.ErrMaxPayload):
-		return fault.New(fault.TooLarge, "the definition is larger than the store takes")
+		return errTooLarge
 	}
 	return fmt.Errorf("definitions bucket: %w", err)
 }
@@ -383,6 +383,8 @@ func full(err error) bool {
 	}
 	return false
 }
+
+var errTooLarge = fault.New(fault.TooLarge, "the definition is larger than the store takes")
 
 func unavailable(cause error) error {
 	return &fault.Error{Kind: fault.Unavailable, Message: "the definitions store is away", RetryAfter: time.Second, Err: cause}

@@ -19,8 +19,15 @@ import (
 
 var errNotMigrated = errors.New("the tables are not migrated yet")
 
-// call runs one exchange with Postgres within the bound, and says in fault's words what went wrong.
+// call runs one exchange on a connection, like within.
 func (s *Store) call(ctx context.Context, do func(context.Context, *pgxpool.Conn) error) error {
+	return s.within(ctx, func(ctx context.Context) error {
+		return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return do(ctx, c) })
+	})
+}
+
+// within runs do within the bound of a call, and says in fault's words what went wrong.
+func (s *Store) within(ctx context.Context, do func(context.Context) error) error {
 	if s.ctx.Err() != nil {
 		return store.ErrClosed
 	}
@@ -34,7 +41,7 @@ func (s *Store) call(ctx context.Context, do func(context.Context, *pgxpool.Conn
 	defer cancel()
 	stop := context.AfterFunc(s.ctx, cancel)
 	defer stop()
-	err := s.pool.AcquireFunc(bound, func(c *pgxpool.Conn) error { return do(bound, c) })
+	err := do(bound)
 	var f *fault.Error
 	var connect *pgconn.ConnectError
 	switch {

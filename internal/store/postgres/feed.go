@@ -67,6 +67,9 @@ func (s *Store) listen() (listening bool, err error) {
 		return false, err
 	}
 	s.pool.Reset() // connections of the time before are as broken as the last listener was
+	if err := s.checkAge(conn); err != nil {
+		return false, err
+	}
 	for {
 		if err := s.catchUp(conn); err != nil {
 			return listening, err
@@ -93,15 +96,23 @@ func (s *Store) await(conn *pgx.Conn) error {
 	return err
 }
 
+// checkAge complains about a database that has forgotten what was read from it.
+func (s *Store) checkAge(conn *pgx.Conn) error {
+	return s.bounded(func(ctx context.Context) error {
+		last, err := lastRevision(ctx, conn)
+		if err == nil && last < s.view.Revision() {
+			s.log.Error("the database is older than what was read from it: was a backup restored? restart every bridge that uses it")
+		}
+		return err
+	})
+}
+
 // catchUp brings the view to where the tables are.
 func (s *Store) catchUp(conn *pgx.Conn) error {
 	return s.bounded(func(ctx context.Context) error {
 		last, err := lastRevision(ctx, conn)
 		if err != nil {
 			return err
-		}
-		if last < s.view.Revision() {
-			s.log.Error("the database is older than what was read from it: was a backup restored? restart every bridge that uses it")
 		}
 		for {
 			page, err := s.changesAfter(ctx, conn, s.view.Revision())

@@ -36,7 +36,6 @@ import (
 const (
 	defaultTimeout = 5 * time.Second
 	connectTimeout = 3 * time.Second // unless the DSN says otherwise
-	maxConns       = 8               // unless the DSN says otherwise
 	// hungTransaction is when Postgres ends the transaction of a process that does not go on with it: it holds the lock
 	// that every writer needs.
 	hungTransaction = "10s"
@@ -141,9 +140,6 @@ func poolConfig(dsn string) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
-	}
-	if cfg.MaxConns < maxConns {
-		cfg.MaxConns = maxConns
 	}
 	c := cfg.ConnConfig
 	if c.ConnectTimeout == 0 {
@@ -251,8 +247,12 @@ func (s *Store) Watch(ctx context.Context, fn func(store.Change) error) error {
 
 // reach waits until the view has everything that was written before the call.
 func (s *Store) reach(ctx context.Context) error {
-	return s.call(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
-		last, err := lastRevision(ctx, c.Conn())
+	return s.within(ctx, func(ctx context.Context) error {
+		var last uint64
+		err := s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) (err error) {
+			last, err = lastRevision(ctx, c.Conn())
+			return err
+		})
 		if err != nil {
 			return err
 		}

@@ -52,14 +52,17 @@ func (s *Store) Apply(ctx context.Context, set []store.Write) (docs []store.Docu
 // used last; if that is the same it has written nothing.
 func (s *Store) write(ctx context.Context, do func(ctx context.Context, tx pgx.Tx, last uint64) (uint64, error)) error {
 	return s.call(ctx, func(ctx context.Context, c *pgxpool.Conn) (err error) {
-		tx, err := c.Begin(ctx)
+		// What is read after the lock must be what the writer before has left, whatever the database's default is.
+		tx, err := c.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 		if err != nil {
 			return err
 		}
 		defer func() {
 			if err != nil {
 				// A connection that cannot even do that is closed, which ends the transaction, too.
-				if rollback := tx.Rollback(context.WithoutCancel(ctx)); rollback != nil && !errors.Is(rollback, pgx.ErrTxClosed) {
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
+				defer cancel()
+				if rollback := tx.Rollback(ctx); rollback != nil && !errors.Is(rollback, pgx.ErrTxClosed) {
 					s.log.Debug("rollback", "err", rollback)
 				}
 			}

@@ -39,7 +39,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childNull) != "" {
 		os.Exit(beNull())
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := databases.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 func beBridge(dir string) int {

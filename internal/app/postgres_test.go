@@ -20,6 +20,9 @@ import (
 	"github.com/rialto-bridge/rialto/internal/store/postgres/pgtest"
 )
 
+// databases are on one server, for tests that do not stop it.
+var databases pgtest.Shared
+
 // onPostgres are options whose definitions are in a database.
 func onPostgres(dir, dsn string) app.Options {
 	o := options(dir)
@@ -172,7 +175,7 @@ func TestPostgresAwayAtTheStart(t *testing.T) {
 func TestPostgresRevisionsGoOn(t *testing.T) {
 	dir := t.TempDir()
 	empty := options(dir)
-	moved := onPostgres(dir, pgtest.Start(t).Database(t))
+	moved := onPostgres(dir, databases.Empty(t))
 	last := uint64(0)
 	for i, o := range []app.Options{empty, moved, empty, moved} {
 		s, a := start(t, o)
@@ -196,7 +199,7 @@ func TestPostgresRevisionsGoOn(t *testing.T) {
 // Two bridges start at once with one new database; one of them has the first key, and it is good at both. What is
 // written at one is in force at the other within a second.
 func TestGatePostgresTwoBridges(t *testing.T) {
-	dsn := pgtest.Start(t).Database(t)
+	dsn := databases.Empty(t)
 	var bridges [2]*server
 	var wg sync.WaitGroup
 	for i := range bridges {
@@ -238,7 +241,7 @@ func TestGatePostgresTwoBridges(t *testing.T) {
 
 // With 10,000 definitions a page of a list takes less than 5 ms in the median.
 func TestGatePostgresLists(t *testing.T) {
-	dsn := pgtest.Start(t).Database(t)
+	dsn := databases.Empty(t)
 	s, _ := start(t, onPostgres(t.TempDir(), dsn))
 	db, err := postgres.Open(t.Context(), postgres.Options{DSN: dsn})
 	if err != nil {

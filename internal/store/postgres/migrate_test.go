@@ -17,7 +17,6 @@ import (
 
 	"github.com/rialto-bridge/rialto/internal/store"
 	"github.com/rialto-bridge/rialto/internal/store/postgres"
-	"github.com/rialto-bridge/rialto/internal/store/postgres/pgtest"
 	"github.com/rialto-bridge/rialto/migrations"
 )
 
@@ -59,7 +58,7 @@ func with(t *testing.T, more map[string]string) fs.FS {
 }
 
 func TestManyStartAtOnce(t *testing.T) {
-	dsn := pgtest.Start(t).Database(t)
+	dsn := shared.Empty(t)
 	const nodes = 6
 	stores := make([]*postgres.Store, nodes)
 	var wg sync.WaitGroup

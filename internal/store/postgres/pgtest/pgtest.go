@@ -76,6 +76,17 @@ const template = "template_of_tests"
 // Database returns the DSN of a new database, which is the test's own.
 func (s *Shared) Database(t testing.TB) string {
 	t.Helper()
+	return s.database(t, template)
+}
+
+// Empty is Database without what Prepare has filled it with.
+func (s *Shared) Empty(t testing.TB) string {
+	t.Helper()
+	return s.database(t, "template1")
+}
+
+func (s *Shared) database(t testing.TB, from string) string {
+	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.server == nil && s.err == nil {
@@ -84,7 +95,7 @@ func (s *Shared) Database(t testing.TB) string {
 	if s.err != nil {
 		t.Fatal(s.err)
 	}
-	name, err := s.server.create(t.Context(), template)
+	name, err := s.server.create(t.Context(), from)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +250,16 @@ func (s *Server) Stop(t testing.TB) {
 func (s *Server) create(ctx context.Context, from string) (string, error) {
 	s.bases++
 	name := fmt.Sprintf("test_%d", s.bases)
-	return name, s.exec(ctx, "CREATE DATABASE "+name+" TEMPLATE "+from)
+	conn, err := pgx.Connect(ctx, s.DSN("postgres"))
+	if err != nil {
+		return "", err
+	}
+	sql := "CREATE DATABASE " + name + " TEMPLATE " + from
+	if conn.PgConn().ParameterStatus("server_version") >= "15" {
+		sql += " STRATEGY file_copy" // which takes half the time; before, there was no other
+	}
+	_, err = conn.Exec(ctx, sql)
+	return name, errors.Join(err, conn.Close(ctx))
 }
 
 func (s *Server) exec(ctx context.Context, sql string) error {

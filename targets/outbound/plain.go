@@ -74,8 +74,8 @@ var errLeft = errors.New("connection belonged to attempts that were given up")
 // cannot be used for it.
 func (c *plainConn) follow(w *targets.Within) error {
 	if shared := w.Shared(); c.shared != shared {
-		if c.leave != nil && !c.leave() {
-			return errLeft
+		if err := c.unfollow(); err != nil {
+			return err
 		}
 		c.shared = shared
 		c.leave = context.AfterFunc(shared, func() { _ = c.SetDeadline(longAgo) })
@@ -85,6 +85,18 @@ func (c *plainConn) follow(w *targets.Within) error {
 		return err
 	}
 	return w.Err() // looked at last: if it ends now, the deadline is set anew
+}
+
+// unfollow takes back what follow did.
+func (c *plainConn) unfollow() error {
+	if c.leave == nil {
+		return nil
+	}
+	if !c.leave() {
+		return errLeft
+	}
+	c.shared, c.leave = nil, nil
+	return c.SetDeadline(time.Time{})
 }
 
 // Read is for in.
@@ -161,6 +173,9 @@ func (p *plain) exchange(a *attempt, c *plainConn, m *Message) (resp *http.Respo
 			return nil, false, err
 		}
 	} else {
+		if err := c.unfollow(); err != nil {
+			return nil, false, err
+		}
 		stop = context.AfterFunc(a.Context, func() { _ = c.SetDeadline(longAgo) }) // wakes who reads or writes, below and in the body
 	}
 	defer func() {

@@ -297,6 +297,9 @@ func TestPlainIsShared(t *testing.T) {
 		try(b, time.Nanosecond, targets.ReasonTimeout)
 		try(b, time.Minute, "")
 		try(t.Context(), time.Minute, "")
+		if _, err := post(t, within(t, time.Minute), cl, srv.URL); err != nil { // a context of another kind
+			t.Fatal(err)
+		}
 	}
 }
 

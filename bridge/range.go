@@ -179,13 +179,13 @@ func (p *path) take(l *lane, r journal.Range, limit int) (int, error) {
 // taken is called, by the recorder, when deliveries have come out of a range. Where their target or rule was deleted
 // meanwhile they end.
 func (p *path) taken(l *lane, all []journal.Taken) {
-	removed, rs := l.isRemoved(), p.rules.Load()
+	removed := l.isRemoved()
 	for _, d := range all {
 		o := journal.Outcome{Seq: d.Seq, Route: d.Route, State: journal.Cancelled, At: p.b.o.Now()}
 		switch {
 		case removed:
 			o.Reason = reasonTargetDeleted
-		case rs.byName[d.Route.Rule] == nil:
+		case p.isDeleted(d.Route.Rule):
 			o.Reason = reasonRuleDeleted
 		default:
 			if d.Key != 0 {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	batchRead   = 256                   // entries between two looks at the riders
+	batchRead   = 1024                  // entries between two looks at the riders
 	riderGrace  = 20 * time.Millisecond // for riders without room to get on again
 	batchGrace  = 50 * time.Millisecond // in all for a batch
 	scanRetries = time.Second           // after the log could not be read

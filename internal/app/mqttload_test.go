@@ -331,9 +331,12 @@ func (br broker) returning(tb testing.TB, devices, messages int) cost {
 		mine := devices / len(pubs)
 		return pubs[k].publish(mine*messages, 100, 1, func(i int) string { return topic(k*mine + i%mine) }, make([]byte, 64))
 	})
+	connecting := make(chan struct{}, 512) // more of one address before their CONNECT are refused
 	return br.during(tb, func() {
-		each(tb, devices, 512, func(i int) error {
+		each(tb, devices, devices, func(i int) error {
+			connecting <- struct{}{}
 			p, err := visit(i)
+			<-connecting
 			if err != nil {
 				return err
 			}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -266,7 +267,7 @@ func (d *definitions) apply(ctx context.Context) {
 			return err
 		}
 		buses[k.Name] = true
-		return d.bridge.SetBus(ctx, def)
+		return errors.Join(d.makeQuarantine(ctx, def), d.bridge.SetBus(ctx, def))
 	})
 	d.each(changed, kindRule, func(k store.Key, doc *store.Document) error {
 		buses[k.Scope] = true
@@ -311,6 +312,27 @@ func (d *definitions) apply(ctx context.Context) {
 	})
 	d.settled(changed)
 	d.once.Do(func() { close(d.ready) })
+}
+
+// makeQuarantine makes the bus that a bus needs for events that do not fit, if there is none.
+func (d *definitions) makeQuarantine(ctx context.Context, def *bridge.BusDoc) error {
+	k := store.Key{Kind: kindBus, Name: def.QuarantineBus}
+	if _, ok := d.current[k]; ok || def.SchemaPolicy != bridge.PolicyQuarantine {
+		return nil
+	}
+	doc, err := d.store.Put(ctx, k, fmt.Appendf(nil, `{"kind":"Bus","name":%q}`, k.Name), store.Condition{Absent: true})
+	if fault.KindOf(err) == fault.Conflict {
+		return nil // another process was faster, and the feed will say so
+	}
+	if err != nil {
+		return fmt.Errorf("make bus %s: %w", k.Name, err)
+	}
+	d.change(store.Change{Document: doc})
+	made, err := bridge.ParseBus(doc.Raw)
+	if err != nil {
+		return err
+	}
+	return d.bridge.SetBus(ctx, made) // its rules follow with the feed
 }
 
 // each calls fn for the changed definitions of a kind; doc is nil for a deleted one.

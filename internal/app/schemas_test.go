@@ -45,7 +45,12 @@ func TestSchemasAgree(t *testing.T) {
 	}{
 		{"Bus", "/v1/buses/orders", `{"kind":"Bus","name":"orders","labels":{"a":"b"},"description":"x","retention":{"maxAge":"24h","maxBytes":"20GiB"},"dedupWindow":"5m","schemaPolicy":"off"}`, true},
 		{"Bus", "/v1/buses/orders", `{"name":"orders","nonsense":1}`, false},
-		{"Bus", "/v1/buses/orders", `{"name":"orders","schemaPolicy":"warn"}`, false},
+		{"Bus", "/v1/buses/orders", `{"name":"orders","schemaPolicy":"warn","schemaSample":0.1,"schemaDiscovery":true}`, true},
+		{"Bus", "/v1/buses/orders", `{"name":"orders","schemaPolicy":"quarantine","quarantineBus":"unfit"}`, true},
+		{"Bus", "/v1/buses/orders", `{"name":"orders","schemaPolicy":"strict"}`, false},
+		{"Bus", "/v1/buses/orders", `{"name":"orders","schemaSample":0}`, false},
+		{"Bus", "/v1/buses/orders", `{"name":"orders","quarantineBus":"A"}`, false},
+		{"Bus", "/v1/buses/orders", `{"name":"orders","schemaDiscovery":1}`, false},
 		{"Target", "/v1/targets/ops", `{"kind":"Target","name":"ops","type":"webhook","config":{"url":"http://127.0.0.1:9/","mode":"structured","secret":{"ref":"env:X"},"headers":{"x-a":"b"}},
 			"delivery":{"concurrency":4,"timeout":"5s","retry":{"maxAttempts":3,"maxAge":"1h","schedule":[0,"2s"]}}}`, true},
 		{"Target", "/v1/targets/ops", `{"kind":"Target","name":"ops","type":"webhook","paused":true,"config":{"url":"http://127.0.0.1:9/"},

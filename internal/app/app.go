@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -35,26 +36,27 @@ import (
 
 // App is a running process. Close ends it.
 type App struct {
-	o        Options
-	log      *eventlog.Log
-	journal  *journal.Journal
-	registry *prometheus.Registry
-	catalog  *targets.Catalog
-	devices  *mqttgw.Directory
-	topics   *mqttgw.Mappings
-	keys     *api.Keys
-	store    store.Store
-	postgres *postgres.Store // the store, if it is this one
-	schemas  *schema.Registry
-	guard    *egress.Guard
-	bridge   *bridge.Bridge
-	gateway  *mqttgw.Gateway
-	downlink downlink
-	defs     *definitions
-	server   *http.Server
-	httpLn   net.Listener
-	mqttLns  []net.Listener
-	adminKey string
+	o         Options
+	log       *eventlog.Log
+	journal   *journal.Journal
+	registry  *prometheus.Registry
+	catalog   *targets.Catalog
+	devices   *mqttgw.Directory
+	topics    *mqttgw.Mappings
+	keys      *api.Keys
+	store     store.Store
+	postgres  *postgres.Store // the store, if it is this one
+	schemas   *schema.Registry
+	discovery *schema.Discovery
+	guard     *egress.Guard
+	bridge    *bridge.Bridge
+	gateway   *mqttgw.Gateway
+	downlink  downlink
+	defs      *definitions
+	server    *http.Server
+	httpLn    net.Listener
+	mqttLns   []net.Listener
+	adminKey  string
 
 	steps  []step
 	failed chan error // what ended a listener by itself
@@ -233,30 +235,47 @@ func (a *App) openStore(ctx context.Context) error {
 
 // openSchemas opens the registry of schemas where the definitions are, and follows it.
 func (a *App) openSchemas(ctx context.Context) error {
-	s, err := a.openSchemaStore(ctx)
+	nc, err := a.log.Connect()
+	if err != nil {
+		return err
+	}
+	a.undo("schemas connection", func(context.Context) error { nc.Close(); return nil })
+	s, err := a.openSchemaStore(ctx, nc)
 	if err != nil {
 		return err
 	}
 	a.undo("schemas store", func(context.Context) error { return s.Close() })
 	a.schemas = schema.NewRegistry(schema.RegistryOptions{Store: s, Logger: a.o.Logger})
 	a.background("schemas", a.schemas.Run)
+	select {
+	case <-a.schemas.Ready():
+	case <-time.After(storeGrace): // buses that enforce schemas refuse until they are known
+		a.o.Logger.Warn("the schemas are not known yet")
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	seen, err := kv.Open(ctx, nc, kv.Options{Bucket: summariesBucket, Logger: a.o.Logger})
+	if err != nil {
+		return err
+	}
+	a.undo("summaries store", func(context.Context) error { return seen.Close() })
+	a.discovery = schema.NewDiscovery(schema.DiscoveryOptions{Registry: a.schemas, Summaries: store.Records{Store: seen}, Quiet: a.o.SchemaQuiet, Logger: a.o.Logger})
+	a.background("schema discovery", a.discovery.Run)
 	return nil
 }
 
-func (a *App) openSchemaStore(ctx context.Context) (schema.Store, error) {
+func (a *App) openSchemaStore(ctx context.Context, nc *nats.Conn) (schema.Store, error) {
 	if a.o.Postgres != "" {
 		return postgres.OpenSchemas(ctx, postgres.Options{DSN: a.o.Postgres, Logger: a.o.Logger})
 	}
-	nc, err := a.log.Connect()
-	if err != nil {
-		return nil, err
-	}
-	a.undo("schemas connection", func(context.Context) error { nc.Close(); return nil })
 	return kv.OpenSchemas(ctx, nc, kv.Options{Logger: a.o.Logger})
 }
 
+// summariesBucket holds what was seen of types of events, of which schemas are made.
+const summariesBucket = "summaries"
+
 func (a *App) startBridge(ctx context.Context) (err error) {
-	a.bridge, err = bridge.New(ctx, bridge.Options{Log: a.log, Journal: a.journal, Schemas: a.schemas, Logger: a.o.Logger, Registerer: a.registry})
+	a.bridge, err = bridge.New(ctx, bridge.Options{Log: a.log, Journal: a.journal, Schemas: a.schemas, Discover: a.discovery, Logger: a.o.Logger, Registerer: a.registry})
 	if err == nil {
 		a.undo("bridge", func(ctx context.Context) error {
 			// Deliveries get what is left of the time but for a quarter, in which the log writes down what became of them.

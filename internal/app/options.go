@@ -37,6 +37,8 @@ type Options struct {
 
 	// MQTTQuiet keeps MQTT clients that connect, leave, subscribe and are refused from becoming events.
 	MQTTQuiet bool
+	// SchemaQuiet is the least time between two schemas that are made of the events of a type; 0 = 5 minutes.
+	SchemaQuiet time.Duration
 
 	MQTTClientCA    string // file; instead of ClientCA, MQTT clients may show a certificate that it has signed
 	MQTTRequireCert bool   // they must

@@ -110,6 +110,31 @@ func TestSchemaPolicyOverMQTT(t *testing.T) {
 	}
 }
 
+// A bus that discovers makes schemas of what it sees; they are not enforced until somebody says so.
+func TestSchemaDiscovery(t *testing.T) {
+	o := options(t.TempDir())
+	o.SchemaQuiet = 50 * time.Millisecond
+	s, _ := start(t, o)
+	s.must("PUT", "/v1/buses/default", `{"schemaPolicy":"reject","schemaDiscovery":true}`)
+	s.publish("default", "1", "com.example.order", `{"total":12.5}`)
+	var found string
+	eventually(t, 20*time.Second, func() (string, bool) {
+		status, answer := s.call("GET", "/v1/schemas/discovered/com.example.order/versions/1", "")
+		found = answer
+		return answer, status == 200
+	})
+	if !strings.Contains(found, `"state":"discovered"`) || !strings.Contains(found, `\"total\": {`) {
+		t.Errorf("the version: %s", found)
+	}
+	if status := s.publish("default", "2", "com.example.order", `{"total":"much"}`); status != 202 {
+		t.Errorf("a discovered version is enforced: %d", status)
+	}
+	s.must("PUT", "/v1/schemas/discovered/com.example.order/versions/1/state", `{"state":"active"}`)
+	if status := s.publish("default", "3", "com.example.order", `{"total":"much"}`); status != 422 {
+		t.Errorf("the active version is not enforced: %d", status)
+	}
+}
+
 // orderSchemaText is the schema of an order of fifteen fields on two levels.
 const orderSchemaText = `{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object",
 "required":["orderId","placedAt","status","currency","total","customer","lines"],"properties":{

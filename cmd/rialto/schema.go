@@ -36,7 +36,7 @@ rules that a verdict names, stand in docs/schemas.md.`,
 		newSchemaState(c, "activate", "active", "Make a version active: a draft, a discovered or a deprecated one"),
 		newSchemaState(c, "deprecate", "deprecated", "Say that a version should not be used any more; it goes on being valid"),
 		newSchemaState(c, "disable", "disabled", "Make a version good for nothing: events that name it are not valid"),
-		newSchemaDelete(c), newSchemaBind(c, true), newSchemaBind(c, false))
+		newSchemaDelete(c), newSchemaBind(c, true), newSchemaBind(c, false), newSchemaExample(c), newSchemaBindings(c))
 	return cmd
 }
 

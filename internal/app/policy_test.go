@@ -135,6 +135,27 @@ func TestSchemaDiscovery(t *testing.T) {
 	}
 }
 
+func TestSchemaExampleAndBindings(t *testing.T) {
+	s, _ := start(t, options(t.TempDir()))
+	s.schema("Order", orderSchemaText, "order")
+	s.must("PUT", "/v1/buses/default", `{"schemaPolicy":"reject"}`)
+	example := s.must("GET", "/v1/schemas/shop/Order/versions/latest/example", "")
+	if status := s.publish("default", "1", "order", example); status != 202 {
+		t.Errorf("the example is not valid: %d %s", status, example)
+	}
+	for lang, want := range map[string]string{"go": "type Order struct {", "ts": "export interface Order {", "python": "class Order:", "java": "public record Order("} {
+		if code := s.must("GET", "/v1/schemas/shop/Order/versions/1/bindings/"+lang, ""); !strings.Contains(code, want) {
+			t.Errorf("%s: %s", lang, code)
+		}
+	}
+	if status, answer := s.call("GET", "/v1/schemas/shop/Order/versions/1/bindings/cobol", ""); status != 400 || !strings.Contains(answer, "python") {
+		t.Errorf("another language: %d %s", status, answer)
+	}
+	if status, _ := s.call("GET", "/v1/schemas/shop/Order/versions/2/example", ""); status != 404 {
+		t.Errorf("a version that is not there: %d", status)
+	}
+}
+
 // orderSchemaText is the schema of an order of fifteen fields on two levels.
 const orderSchemaText = `{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object",
 "required":["orderId","placedAt","status","currency","total","customer","lines"],"properties":{

@@ -195,6 +195,7 @@ func New(o Options) (*API, error) {
 	a.addKeyRoutes()
 	if o.Schemas != nil {
 		a.addSchemaRoutes()
+		a.addBindingRoutes()
 		a.addSubjectRoutes()
 		a.addXRegistryRoutes()
 	}

@@ -34,13 +34,15 @@ func (m *message) flags(cmd *cobra.Command) {
 	f.StringVar(&m.contentType, "content-type", "", "media type, for MQTT 5 devices")
 	f.StringVar(&m.correlation, "correlation", "", "correlation data, for MQTT 5 devices and the events about the command")
 	f.StringVar(&m.responseTopic, "response-topic", "", "where the device is to answer, for MQTT 5 devices")
-	cmd.MarkFlagsMutuallyExclusive("payload", "file")
 }
 
 // body is what is sent to the server, to which more may be added.
 func (m *message) body(c *cli) (map[string]any, error) {
 	payload := []byte(m.payload)
 	if m.file != "" {
+		if m.payload != "" {
+			return nil, usagef("the payload is given by --payload or by --file, not by both")
+		}
 		var err error
 		if payload, err = c.readText(m.file); err != nil {
 			return nil, usagef("--file: %v", err)

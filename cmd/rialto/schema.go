@@ -148,7 +148,10 @@ exit code is 6 unless it is compatible.`,
   rialto schema check order.json --name shop/com.example.Order`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if name != "" {
+			switch {
+			case old != "" && name != "":
+				return usagef("the text is compared with --old or with --name, not with both")
+			case name != "":
 				return c.checkOnServer(cmd.Context(), args[0], name, &f)
 			}
 			return c.checkHere(cmd.Context(), args[0], old, &f)
@@ -159,7 +162,6 @@ exit code is 6 unless it is compatible.`,
 	cmd.Flags().StringVar(&f.policy, "policy", "", "lenient or strict (default: lenient, or the schema's)")
 	cmd.Flags().StringVar(&old, "old", "", "file with the text that it is to follow")
 	cmd.Flags().StringVar(&name, "name", "", "schema on the server whose next version it may become")
-	cmd.MarkFlagsMutuallyExclusive("old", "name")
 	return cmd
 }
 

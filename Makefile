@@ -61,6 +61,10 @@ lint: ## staticcheck, as configured in staticcheck.conf
 layers: ## who may import whom, and what every file has
 	go test -count=1 -run '^TestRepository' ./internal/app
 
+.PHONY: docs
+docs: ## write docs/sources from the catalog of kinds
+	go test -count=1 -run '^TestSourcePages' ./internal/app -update
+
 .PHONY: race
 race: ## all tests but the gates, with the race detector
 	CGO_ENABLED=1 go test -race -timeout 15m -skip '$(GATES)' ./...

@@ -51,22 +51,31 @@ cold-chain: fifty refrigerated boxes publish a reading each second over MQTT (ha
 a shop sends orders as CloudEvents over HTTP. Three rules pick the boxes that are too warm, the doors
 that are open, and the orders, and send each to a webhook, one of which fails for a while.
 
+saas: GitHub and Stripe send signed webhooks. Two rules pick issues that people open and large payments; the
+CRM behind one of them is out of order for a while, so that deliveries die and are redriven at the end. One
+request has a wrong signature and is refused.
+
 Ctrl-C, or --for, ends it: the boxes stop, everything owed is settled, and the account is printed. It
 has to add up from both ends, or the exit code is 1. Without a name, demo lists what there is.`,
 		Example: `  rialto demo cold-chain
-  rialto demo cold-chain --for 15s --boxes 200`,
+  rialto demo cold-chain --for 15s --boxes 200
+  rialto demo saas --for 15s`,
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
 				return writeTable(c.out, []string{"DEMO", "SHOWS"}, [][]string{
-					{"cold-chain", "refrigerated boxes over MQTT, orders over HTTP, three rules, three webhooks"}})
-			case args[0] != "cold-chain":
+					{"cold-chain", "refrigerated boxes over MQTT, orders over HTTP, three rules, three webhooks"},
+					{"saas", "webhooks of GitHub and Stripe, two rules, a CRM that fails, dead letters, a redrive"}})
+			case args[0] != "cold-chain" && args[0] != "saas":
 				return usagef("there is no demo %q; rialto demo lists them", args[0])
 			case o.length < 0 || o.length > 0 && o.length < time.Second:
 				return usagef("--for is at least 1s, not %s", o.length)
 			case o.boxes < 1 || o.boxes > maxBoxes:
 				return usagef("--boxes is 1 to %d, not %d", maxBoxes, o.boxes)
+			}
+			if args[0] == "saas" {
+				return c.saas(cmd.Context(), o)
 			}
 			return c.coldChain(cmd.Context(), o)
 		},
@@ -125,7 +134,8 @@ func (d *coldChain) open(ctx context.Context, c *cli) (err error) {
 		return err
 	}
 	d.story = newStory(d.run, c.out, palette(c.colour))
-	notes, err := d.startBridge(ctx, c)
+	var notes []string
+	d.app, d.dir, notes, err = startDemo(ctx, c, &d.o, "cold-chain")
 	if err != nil {
 		return err
 	}
@@ -151,12 +161,13 @@ func (d *coldChain) open(ctx context.Context, c *cli) (err error) {
 	return nil
 }
 
-// startBridge starts the whole server. The notes say which listeners are not on their default port.
-func (d *coldChain) startBridge(ctx context.Context, c *cli) (notes []string, err error) {
-	if d.dir, err = os.MkdirTemp("", "rialto-cold-chain-"); err != nil {
-		return nil, err
+// startDemo starts the whole server, with its data in a directory of its own, which is there also beside an error. The notes
+// say which listeners are not on their default port.
+func startDemo(ctx context.Context, c *cli, do *demoOptions, name string) (a *app.App, dir string, notes []string, err error) {
+	if dir, err = os.MkdirTemp("", "rialto-"+name+"-"); err != nil {
+		return nil, "", nil, err
 	}
-	o := app.Options{Data: d.dir, Listen: d.o.http, MQTT: d.o.mqtt, Version: version,
+	o := app.Options{Data: dir, Listen: do.http, MQTT: do.mqtt, Version: version,
 		EgressAllow: []egress.Entry{{Prefix: netip.MustParsePrefix("127.0.0.0/8")}},
 		Logger:      slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: slog.LevelError}))}
 	for _, l := range []struct {
@@ -172,8 +183,8 @@ func (d *coldChain) startBridge(ctx context.Context, c *cli) (notes []string, er
 			notes = append(notes, fmt.Sprintf("%s is in use, so %s listens on a free port", l.preferred, l.name))
 		}
 	}
-	d.app, err = app.Start(ctx, o)
-	return notes, err
+	a, err = app.Start(ctx, o)
+	return a, dir, notes, err
 }
 
 // free reports whether an address can be listened on.

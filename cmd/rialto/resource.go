@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -33,6 +34,7 @@ var kinds = []kind{
 	{name: "Device", plural: "devices"},
 	{name: "Key", plural: "keys"},
 	{name: "Rule", plural: "rules", inBus: true},
+	{name: "Source", plural: "sources"},
 }
 
 // defaultBus is the bus of what does not name one.
@@ -270,6 +272,15 @@ func (k kind) columns(now time.Time) []column {
 		return []column{name, {"TYPE", text("type")}, {"STATE", text("status", "state")}, age, {"TO", func(doc map[string]any) string {
 			return shorten(cell(dig(doc, "config", "url")), 48)
 		}}}
+	case "Source":
+		return []column{name, {"TYPE", text("type")}, {"BUS", func(doc map[string]any) string { return orDefault(cell(dig(doc, "bus")), defaultBus) }},
+			{"STATE", text("status", "state")}, {"RATE/S", func(doc map[string]any) string {
+				rate, ok := dig(doc, "status", "rate").(float64)
+				if !ok {
+					return ""
+				}
+				return strconv.FormatFloat(rate, 'g', 3, 64)
+			}}, {"LAG", text("status", "lag")}, {"LAST EVENT", func(doc map[string]any) string { return ago(now, cell(dig(doc, "status", "lastEvent"))) }}, age}
 	case "Rule":
 		return []column{{"BUS", func(doc map[string]any) string { return orDefault(cell(dig(doc, "bus")), defaultBus) }}, name, {"STATE", func(doc map[string]any) string {
 			if off, _ := dig(doc, "disabled").(bool); off {

@@ -30,33 +30,36 @@ import (
 	"github.com/rialto-bridge/rialto/internal/store/postgres"
 	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/schema"
+	"github.com/rialto-bridge/rialto/sources"
 	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/web/api"
 )
 
 // App is a running process. Close ends it.
 type App struct {
-	o         Options
-	log       *eventlog.Log
-	journal   *journal.Journal
-	registry  *prometheus.Registry
-	catalog   *targets.Catalog
-	devices   *mqttgw.Directory
-	topics    *mqttgw.Mappings
-	keys      *api.Keys
-	store     store.Store
-	postgres  *postgres.Store // the store, if it is this one
-	schemas   *schema.Registry
-	discovery *schema.Discovery
-	guard     *egress.Guard
-	bridge    *bridge.Bridge
-	gateway   *mqttgw.Gateway
-	downlink  downlink
-	defs      *definitions
-	server    *http.Server
-	httpLn    net.Listener
-	mqttLns   []net.Listener
-	adminKey  string
+	o           Options
+	log         *eventlog.Log
+	journal     *journal.Journal
+	registry    *prometheus.Registry
+	catalog     *targets.Catalog
+	sourceKinds *sources.Catalog
+	sources     *sources.Supervisor
+	devices     *mqttgw.Directory
+	topics      *mqttgw.Mappings
+	keys        *api.Keys
+	store       store.Store
+	postgres    *postgres.Store // the store, if it is this one
+	schemas     *schema.Registry
+	discovery   *schema.Discovery
+	guard       *egress.Guard
+	bridge      *bridge.Bridge
+	gateway     *mqttgw.Gateway
+	downlink    downlink
+	defs        *definitions
+	server      *http.Server
+	httpLn      net.Listener
+	mqttLns     []net.Listener
+	adminKey    string
 
 	steps  []step
 	failed chan error // what ended a listener by itself
@@ -90,6 +93,7 @@ func Start(ctx context.Context, o Options) (*App, error) {
 		{"definitions store", a.openStore},
 		{"schemas", a.openSchemas},
 		{"bridge", a.startBridge},
+		{"sources", a.startSources},
 		{"definitions", a.followDefinitions},
 		{"MQTT listener", a.startMQTT},
 		{"HTTP listener", a.startHTTP},
@@ -176,6 +180,8 @@ func (a *App) background(name string, fn func(ctx context.Context)) {
 }
 
 func (a *App) openData(context.Context) error {
+	a.guard = egress.New(egress.Options{Allow: a.o.EgressAllow})
+	a.sourceKinds = SourceKinds()
 	return os.MkdirAll(a.o.Data, 0o700)
 }
 
@@ -293,10 +299,9 @@ func (a *App) startBridge(ctx context.Context) (err error) {
 // followDefinitions makes what every process has (two buses, a key), puts the definitions in force, and waits until
 // they are.
 func (a *App) followDefinitions(ctx context.Context) error {
-	a.guard = egress.New(egress.Options{Allow: a.o.EgressAllow})
 	a.catalog = targetKinds(a.guard)
 	a.devices, a.topics, a.keys = mqttgw.NewDirectory(), mqttgw.NewMappings(), api.NewKeys()
-	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.topics, a.keys, a.catalog, a.guard, &a.downlink, a.snapshot(), a.o.Logger)
+	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.topics, a.keys, a.catalog, a.sourceKinds, a.sources, a.guard, &a.downlink, a.snapshot(), a.o.Logger)
 	if err := a.bootstrap(ctx); err != nil {
 		return err
 	}
@@ -515,7 +520,7 @@ func (a *App) startHTTP(context.Context) error {
 	if a.httpLn, err = a.listen("this bridge's HTTP listener", a.o.Listen); err != nil {
 		return err
 	}
-	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: definitionKinds(a.catalog, a.bridge, a.gateway, a.lintRule), Clients: a.clients(), Commands: a.commander(), Schemas: a.schemas,
+	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: append(definitionKinds(a.catalog, a.bridge, a.gateway, a.lintRule), sourceKind(a.sourceKinds, a.sources)), Sources: a.sources, Clients: a.clients(), Commands: a.commander(), Schemas: a.schemas,
 		Anonymous: a.o.Anonymous, Limits: event.Limits{MaxData: a.o.MaxData}, Version: a.o.Version, Listeners: a.listeners, InForce: a.defs.await, Checks: a.checks,
 		Logger: a.o.Logger, Registerer: a.registry, Gatherer: a.registry})
 	if err != nil {

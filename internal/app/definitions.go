@@ -22,6 +22,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/store"
 	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/rules"
+	"github.com/rialto-bridge/rialto/sources"
 	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/targets/outbound"
 	"github.com/rialto-bridge/rialto/web/api"
@@ -36,6 +37,7 @@ const (
 	kindPolicy  = "DevicePolicy"
 	kindIssuer  = "TokenIssuer"
 	kindMapping = "TopicMapping"
+	kindSource  = "Source"
 	kindKey     = "Key"
 )
 
@@ -45,16 +47,18 @@ const (
 //
 // After each change it keeps a snapshot in the data directory, from which it starts when the store is away.
 type definitions struct {
-	store    store.Store
-	bridge   *bridge.Bridge
-	devices  *mqttgw.Directory
-	topics   *mqttgw.Mappings
-	keys     *api.Keys
-	kinds    *targets.Catalog
-	guard    *egress.Guard
-	downlink targets.Downlink
-	snapshot *snapshot
-	log      *slog.Logger
+	store       store.Store
+	bridge      *bridge.Bridge
+	devices     *mqttgw.Directory
+	topics      *mqttgw.Mappings
+	keys        *api.Keys
+	kinds       *targets.Catalog
+	sourceKinds *sources.Catalog
+	sources     *sources.Supervisor
+	guard       *egress.Guard
+	downlink    targets.Downlink
+	snapshot    *snapshot
+	log         *slog.Logger
 
 	clients map[string]*http.Client           // by target
 	rules   map[string]map[string]*rules.Rule // parsed, by bus and name
@@ -84,9 +88,9 @@ const (
 )
 
 func newDefinitions(s store.Store, b *bridge.Bridge, devices *mqttgw.Directory, topics *mqttgw.Mappings, keys *api.Keys, kinds *targets.Catalog,
-	guard *egress.Guard, down targets.Downlink, snap *snapshot, log *slog.Logger) *definitions {
+	sourceKinds *sources.Catalog, supervisor *sources.Supervisor, guard *egress.Guard, down targets.Downlink, snap *snapshot, log *slog.Logger) *definitions {
 	log = log.With("component", "definitions")
-	return &definitions{store: s, bridge: b, devices: devices, topics: topics, keys: keys, kinds: kinds, guard: guard, downlink: down, log: log,
+	return &definitions{store: s, bridge: b, devices: devices, topics: topics, keys: keys, kinds: kinds, sourceKinds: sourceKinds, sources: supervisor, guard: guard, downlink: down, log: log,
 		snapshot: snap, clients: make(map[string]*http.Client),
 		rules: make(map[string]map[string]*rules.Rule), mapped: make(map[string]*mqttgw.TopicMapping),
 		current: make(map[store.Key]store.Document), dirty: make(map[store.Key]bool), ready: make(chan struct{}),
@@ -310,6 +314,7 @@ func (d *definitions) apply(ctx context.Context) {
 		}
 		return nil
 	})
+	d.applySources(changed)
 	d.settled(changed)
 	d.once.Do(func() { close(d.ready) })
 }
@@ -412,6 +417,23 @@ func (d *definitions) applyAccess(changed []store.Key) {
 	if touched {
 		d.devices.Enforce()
 	}
+}
+
+// applySources puts sources in force, last of all: what they take in meets the rules.
+func (d *definitions) applySources(changed []store.Key) {
+	d.each(changed, kindSource, func(k store.Key, doc *store.Document) error {
+		if doc == nil {
+			d.sources.Remove(k.Name)
+			return nil
+		}
+		def, err := sources.LoadDefinition(doc.Raw, d.sourceKinds)
+		if err != nil {
+			return err
+		}
+		def.Revision = doc.Revision
+		d.sources.Set(def)
+		return nil
+	})
 }
 
 // applyMappings puts topic mappings in force. If their change cannot be marked in the log, which is tried again, those

@@ -40,10 +40,10 @@ var levels = []struct {
 var standardOnly = []string{"internal/event", "internal/fault", "mqttgw/packet"}
 
 // suites are packages that tests import from beside them.
-var suites = []string{"internal/store/storetest", "internal/store/memory", "internal/store/postgres/pgtest"}
+var suites = []string{"internal/store/storetest", "internal/store/memory", "internal/store/postgres/pgtest", "sources/sourcetest"}
 
 // testOnly are packages that the program does not have in it.
-var testOnly = []string{"internal/store/storetest", "internal/store/postgres/pgtest"}
+var testOnly = []string{"internal/store/storetest", "sources/sourcetest", "internal/store/postgres/pgtest"}
 
 type goPackage struct {
 	Dir, ImportPath, Name, Doc         string

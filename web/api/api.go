@@ -72,6 +72,7 @@ type Options struct {
 	Clients  Clients          // of the MQTT gateway; nil = it is off
 	Commands Commander        // the same
 	Schemas  *schema.Registry // nil = there is no registry
+	Sources  Sources          // nil = there are none
 
 	Anonymous bool         // who sends no key may do everything: for a loopback listener only
 	Limits    event.Limits // of ingested events
@@ -217,6 +218,7 @@ func (a *API) addPlainRoutes() {
 	a.addDeviceRoutes()
 	a.add("GET", "/v1/audit", need{area: areaAdmin, access: accessRead}, a.listAudit)
 	a.addCommandRoutes()
+	a.addSourceRoutes()
 	a.add("GET", "/v1/ledger", onQueryBus(areaEvents, accessRead), a.getLedger)
 	a.add("POST", "/v1/rules:test", need{open: true}, a.testRule)        // the body says which bus
 	a.add("POST", "/v1/rules:explain", need{open: true}, a.explainRules) // as well

@@ -48,7 +48,7 @@ func slugs() []string {
 }
 
 func security(n need) []map[string][]string {
-	if n.open {
+	if n.open || n.self {
 		return []map[string][]string{}
 	}
 	return []map[string][]string{{"key": {n.area + ":" + n.access}}}
@@ -400,6 +400,31 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 		"POST /v1/devices/{name}:unblock": {
 			OperationID: "unblock-device", Tags: []string{"devices"}, Summary: "Let a blocked device in again",
 			Parameters: []*huma.Param{pathParamDoc("name", "of the device")}, Responses: ok("The device", "application/json", ref(kindDevice)),
+		},
+		"POST /hooks/{source}": {
+			OperationID: "receive-hook", Tags: []string{"sources"}, Summary: "Where another product sends its webhooks",
+			Description: "The source of that name says who may: what is not signed as it asks for is answered with 401 or 403 and is not stored. " +
+				"The answer to what is good comes after it is committed, and is what the sender expects.",
+			Parameters:  []*huma.Param{pathParamDoc("source", "name of the source")},
+			RequestBody: &huma.RequestBody{Content: map[string]*huma.MediaType{"*/*": {Schema: &huma.Schema{}}}},
+			Responses:   map[string]*huma.Response{"200": {Description: "It is stored, or known already, or was a question that is answered"}},
+		},
+		"POST /v1/sources/{name}:pause": {
+			OperationID: "pause-source", Tags: []string{"sources"}, Summary: "Take nothing more in from a source",
+			Description: "Its definition says so from then on. Hooks are answered with 503.",
+			Parameters:  []*huma.Param{pathParamDoc("name", "of the source")}, Responses: ok("The source", "application/json", ref(kindSource)),
+		},
+		"POST /v1/sources/{name}:resume": {
+			OperationID: "resume-source", Tags: []string{"sources"}, Summary: "Go on with a source that is paused",
+			Parameters: []*huma.Param{pathParamDoc("name", "of the source")}, Responses: ok("The source", "application/json", ref(kindSource)),
+		},
+		"POST /v1/sources/{name}:reset": {
+			OperationID: "reset-source", Tags: []string{"sources"}, Summary: "Have a source begin elsewhere",
+			Description: "Its position is forgotten, and it begins at start, or without it where its definition says. 409 if its type has no position.",
+			Parameters:  []*huma.Param{pathParamDoc("name", "of the source")},
+			RequestBody: &huma.RequestBody{Content: jsonContent(object(nil, map[string]*huma.Schema{
+				"start": text("earliest, latest, or a time such as 2027-01-02T03:04:05Z")}))},
+			Responses: ok("The source", "application/json", ref(kindSource)),
 		},
 		"GET /v1/clients": {
 			OperationID: "list-clients", Tags: []string{"devices"}, Summary: "List MQTT clients",

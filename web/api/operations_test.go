@@ -251,7 +251,7 @@ func TestOpenAPI(t *testing.T) {
 	if diff := cmp.Diff(routes, described); diff != "" {
 		t.Errorf("routes and their description (-routes +described):\n%s", diff)
 	}
-	for _, kind := range []string{"Bus", "Rule", "Target", "Device", "Key"} {
+	for _, kind := range []string{"Bus", "Rule", "Target", "Source", "Device", "Key"} {
 		if spec.Components.Schemas[kind].Properties["revision"] == nil {
 			t.Errorf("schema %s lacks what the server owns", kind)
 		}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app_test
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/rialto-bridge/rialto/internal/app"
+	"github.com/rialto-bridge/rialto/sources"
+	hooks "github.com/rialto-bridge/rialto/sources/webhook"
+)
+
+var update = flag.Bool("update", false, "write docs/sources anew")
+
+// field is what the pages show of a member of a config.
+type field struct {
+	Type        any              `json:"type"`
+	Ref         string           `json:"$ref"`
+	Description string           `json:"description"`
+	Default     any              `json:"default"`
+	Enum        []any            `json:"enum"`
+	Properties  map[string]field `json:"properties"`
+	Required    []string         `json:"required"`
+}
+
+// words is what may stand there.
+func (f field) words() string {
+	switch {
+	case strings.HasSuffix(f.Ref, "secrets"):
+		return "secret, or a list of them"
+	case strings.HasSuffix(f.Ref, "secret"):
+		return "secret"
+	case len(f.Enum) > 0:
+		var words []string
+		for _, v := range f.Enum {
+			words = append(words, fmt.Sprintf("`%v`", v))
+		}
+		return strings.Join(words, ", ")
+	case f.Type == nil:
+		return "any JSON"
+	}
+	return fmt.Sprint(f.Type)
+}
+
+// rows writes a table row for each member, and below it for the members of that.
+func rows(b *bytes.Buffer, prefix string, f field) {
+	for _, name := range slices.Sorted(maps.Keys(f.Properties)) {
+		p := f.Properties[name]
+		about := strings.ReplaceAll(p.Description, "|", `\|`)
+		if slices.Contains(f.Required, name) {
+			about = strings.TrimSpace("**Required.** " + about)
+		}
+		if p.Default != nil {
+			about = strings.TrimSpace(fmt.Sprintf("%s Default `%v`.", about, p.Default))
+		}
+		fmt.Fprintf(b, "| `%s%s` | %s | %s |\n", prefix, name, p.words(), about)
+		rows(b, prefix+name+".", p)
+	}
+}
+
+// page is the documentation of a kind.
+func page(t *testing.T, k sources.Kind) []byte {
+	t.Helper()
+	var root field
+	if err := json.Unmarshal(k.ConfigSchema, &root); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "<!-- Written by `make docs` from the catalog of kinds: change the kind, not this page. -->\n\n# Sources of type `%s`\n\n%s\n\n", k.Name, k.Doc)
+	fmt.Fprintf(&b, "## Example\n\n```yaml\n%s```\n\nPut in force by `rialto apply -f FILE`; `rialto get sources` says where it stands.\n\n", k.Example)
+	b.WriteString("## `config`\n\n| | | |\n|---|---|---|\n")
+	rows(&b, "", root)
+	if bytes.Contains(k.ConfigSchema, []byte(`"#/$defs/secret`)) {
+		b.WriteString("\nA secret is `{ref: \"env:NAME\"}`, `{ref: \"file:/path\"}` or `{value: \"...\"}`, which is never shown again.\n")
+	}
+	b.WriteString("\nBeside `config` a source has `bus` (default `default`), `paused`, `labels` and `description`")
+	if k.Starts {
+		b.WriteString(", and `start`: `latest` (the default), `earliest`, or a time, where it begins when it has no position yet. " +
+			"`POST /v1/sources/<name>:reset` forgets the position")
+	}
+	b.WriteString(".\n")
+	if k.Name == "webhook" {
+		b.Write(providerDocs())
+	}
+	return b.Bytes()
+}
+
+// providerDocs has a section for each product that the kind webhook knows.
+func providerDocs() []byte {
+	var b bytes.Buffer
+	b.WriteString("\n## Answers\n\nThe answer comes after the event is committed, within the time that the sender allows; an event that no rule wants is good as well. " +
+		"An id that was committed within the last hour is answered the same and not stored again (10,000 ids a source, forgotten by a restart). What is not proved is " +
+		"answered with 401 or 403: it is counted (`rejected` in the status, `rialto_hook_requests_total`), logged at most every ten seconds, and not stored. " +
+		"A log that has no room answers 503 or 507, so that senders come again. Bodies may be as large as events (1 MiB, unless `--max-data` says otherwise).\n\n## Providers\n")
+	for _, p := range hooks.Providers() {
+		fmt.Fprintf(&b, "\n### `%s`: %s\n\n%s\n", p.Name, p.Title, p.Doc)
+		if len(p.Fields) > 0 {
+			fmt.Fprintf(&b, "\nNeeds `%s`.\n", strings.Join(p.Fields, "`, `"))
+		}
+		if len(p.Optional) > 0 {
+			fmt.Fprintf(&b, "\nMay have `%s`.\n", strings.Join(p.Optional, "`, `"))
+		}
+	}
+	return b.Bytes()
+}
+
+// Every kind of source has a page that says what the program does. go test ./internal/app -run TestSourcePages -update
+// writes them.
+func TestSourcePages(t *testing.T) {
+	kinds := app.SourceKinds()
+	dir := filepath.Join(root(t), "docs", "sources")
+	have, err := filepath.Glob(filepath.Join(dir, "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stale []string
+	for _, file := range have {
+		if _, ok := kinds.Lookup(strings.TrimSuffix(filepath.Base(file), ".md")); !ok {
+			stale = append(stale, file)
+		}
+	}
+	if len(stale) > 0 {
+		t.Errorf("pages of kinds that there are not: %v", stale)
+	}
+	for _, name := range kinds.Names() {
+		k, _ := kinds.Lookup(name)
+		file := filepath.Join(dir, name+".md")
+		want := page(t, k)
+		if *update {
+			if err := cmp.Or(os.MkdirAll(dir, 0o755), os.WriteFile(file, want, 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := os.ReadFile(file)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("docs/sources/%s.md is not what the catalog says: make docs (%v)", name, err)
+		}
+		doc, err := yaml.YAMLToJSON([]byte(k.Example))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sources.ParseDefinition(doc, kinds); err != nil {
+			t.Errorf("the example of %s is not valid: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/fault"
+)
+
+// RefusedType is the type of the events that stand for those which cannot be stored.
+const RefusedType = "io.rialto.source.refused"
+
+// emit is the Emit of a source.
+func (in *instance) emit(ctx context.Context, evs ...event.Event) error {
+	now := in.s.o.Now()
+	pending := make([]*event.Record, len(evs))
+	for i := range evs {
+		pending[i] = in.record(&evs[i], now)
+	}
+	for len(pending) > 0 {
+		receipts, err := in.s.o.Ingester.Ingest(ctx, in.def.Bus, pending)
+		if err != nil && len(receipts) != len(pending) {
+			return err
+		}
+		var next []*event.Record
+		for i, r := range receipts {
+			switch rec := pending[i]; {
+			case r.Err == nil && r.Duplicate:
+				in.tally.duplicate(1)
+			case r.Err == nil:
+				in.tally.add(now)
+			case forEver(r.Err) && rec.Event.Type != RefusedType:
+				next = append(next, in.refusal(&rec.Event, r.Err, now))
+			default:
+				return r.Err
+			}
+		}
+		pending = next
+	}
+	return nil
+}
+
+// forEver reports whether an event is refused for what it is, and not for what the bridge is at the moment.
+func forEver(err error) bool {
+	var e *event.Error
+	k := fault.KindOf(err)
+	return errors.As(err, &e) || k == fault.Invalid || k == fault.TooLarge
+}
+
+// record makes the record of an event, or of what stands for it when it is not valid.
+func (in *instance) record(ev *event.Event, now time.Time) *event.Record {
+	if err := ev.Validate(in.s.o.Limits); err != nil {
+		return in.refusal(ev, err, now)
+	}
+	e := *ev
+	if _, has := e.Extension(recordedTime); !has {
+		e.Extensions = withExtension(e.Extensions, recordedTime, now.UTC().Format(time.RFC3339Nano))
+	}
+	return &event.Record{Event: e}
+}
+
+// recordedTime is the CloudEvents extension for when an adapter made the event.
+const recordedTime = "recordedtime"
+
+// withExtension returns a copy of x with one more.
+func withExtension(x []event.Attribute, name string, value any) []event.Attribute {
+	i, _ := slices.BinarySearchFunc(x, name, func(a event.Attribute, name string) int { return strings.Compare(a.Name, name) })
+	return slices.Insert(slices.Clone(x), i, event.Attribute{Name: name, Value: value})
+}
+
+// refusedData is the data of a RefusedType event. It repeats nothing of the event.
+type refusedData struct {
+	Source string `json:"source"` // the name of the source
+	Reason string `json:"reason"`
+	Bytes  int    `json:"bytes"`  // of the data
+	SHA256 string `json:"sha256"` // of the data
+}
+
+// refusal makes what is stored in the place of an event that cannot be. Its id follows from the event, so that a repeat is a
+// duplicate.
+func (in *instance) refusal(ev *event.Event, why error, now time.Time) *event.Record {
+	in.tally.refuse()
+	in.s.log.Warn("event refused", "source", in.def.Name, "bytes", len(ev.Data), "err", why)
+	sum := sha256.Sum256(ev.Data)
+	id := sha256.Sum256([]byte(ev.Source + "\x00" + ev.ID + "\x00" + hex.EncodeToString(sum[:])))
+	data, err := json.Marshal(refusedData{in.def.Name, why.Error(), len(ev.Data), hex.EncodeToString(sum[:])})
+	if err != nil {
+		data = []byte("{}") // strings and numbers always marshal
+	}
+	return &event.Record{Event: event.Event{ID: hex.EncodeToString(id[:16]), Source: "/sources/" + in.def.Name, Type: RefusedType,
+		Subject: in.def.Name, Time: now, DataContentType: "application/json", Data: data}}
+}

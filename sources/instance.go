@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/fault"
+)
+
+// instance is one source as one definition has it.
+type instance struct {
+	s      *Supervisor
+	def    *Definition
+	kind   Kind
+	ctx    context.Context
+	cancel context.CancelFunc
+	ended  chan struct{}
+	hook   atomic.Pointer[HookHandler] // nil while it is not to be called
+	again  chan struct{}               // asks for a new start
+	tally  *tally                      // outlives a change of the definition
+	first  Source                      // of a hook, made with the instance: it answers as soon as the definition is in force
+
+	mu    sync.Mutex // guards below
+	state State
+	since time.Time
+	at    string // position
+	lag   int64  // negative: not known
+	last  *LastError
+}
+
+func newInstance(s *Supervisor, d *Definition, k Kind, old *instance) *instance {
+	in := &instance{s: s, def: d, kind: k, ended: make(chan struct{}), again: make(chan struct{}, 1), state: Starting, since: s.o.Now(), lag: -1}
+	in.ctx, in.cancel = context.WithCancel(s.ctx)
+	if old != nil {
+		in.tally = old.tally
+	} else {
+		in.tally = newTally(s.metrics.source(d.Name))
+	}
+	if k.Hook && !d.Paused {
+		if src, err := k.New(d.Config, in.env(nil)); err == nil { // else run says why
+			in.first = src
+			in.offer(src)
+		}
+	}
+	return in
+}
+
+// offer has a source answer hooks.
+func (in *instance) offer(src Source) {
+	if h, ok := src.(HookHandler); ok {
+		in.hook.Store(&h)
+	}
+}
+
+// run runs the source until it is cancelled. It begins when before is closed, if it is not nil.
+func (in *instance) run(before <-chan struct{}) {
+	defer close(in.ended)
+	defer in.cancel()
+	if before != nil {
+		<-before
+	}
+	if in.def.Paused {
+		in.set(Paused)
+		<-in.ctx.Done()
+		return
+	}
+	wait := in.s.o.MinBackoff
+	for in.ctx.Err() == nil {
+		began, stored := in.s.o.Now(), in.tally.stored.Load()
+		err := in.attempt()
+		if in.ctx.Err() != nil {
+			break
+		}
+		switch {
+		case errors.Is(err, errRestart):
+			continue
+		case errors.Is(err, eventlog.ErrLeaseLost):
+			in.s.log.Info("another node has the source now", "source", in.def.Name)
+			continue
+		case in.s.o.Now().Sub(began) > in.s.o.MaxBackoff, in.tally.stored.Load() > stored:
+			wait = in.s.o.MinBackoff
+		}
+		in.fail(err)
+		if !in.pause(wait) {
+			break
+		}
+		wait = min(2*wait, in.s.o.MaxBackoff)
+	}
+	in.set(Stopped)
+}
+
+// errRestart ends a run that is to begin anew at once.
+var errRestart = errors.New("restart")
+
+// restart has the source begin anew, from wherever its position says now.
+func (in *instance) restart() {
+	select {
+	case in.again <- struct{}{}:
+	default: // it is asked for already
+	}
+}
+
+// pause waits d, give or take a fifth, or until a restart is asked for; false if the source was cancelled.
+func (in *instance) pause(d time.Duration) bool {
+	timer := time.NewTimer(d*4/5 + rand.N(d*2/5+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-in.again:
+	case <-in.ctx.Done():
+		return false
+	}
+	return true
+}
+
+// attempt is one run: for a hook here, for a pulled source with the lease.
+func (in *instance) attempt() error {
+	if in.kind.Hook {
+		return in.serve(in.ctx, nil)
+	}
+	in.set(Standby)
+	return in.s.o.Leases.Hold(in.ctx, "source."+in.def.Name, func(ctx context.Context) error {
+		p, err := openPlace(ctx, in)
+		if err != nil {
+			return err
+		}
+		return in.serve(ctx, p)
+	})
+}
+
+// serve makes the source and runs it, until it ends or has to begin anew.
+func (in *instance) serve(ctx context.Context, p *place) error {
+	src := in.first
+	in.first = nil
+	if src == nil {
+		var err error
+		if src, err = in.kind.New(in.def.Config, in.env(p)); err != nil {
+			return err
+		}
+	}
+	in.offer(src)
+	defer in.hook.Store(nil)
+	in.set(Running)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan error, 1)
+	go func() { done <- src.Run(ctx, in.emit) }()
+	look := time.NewTicker(lookAfter)
+	defer look.Stop()
+	for {
+		select {
+		case err := <-done:
+			return ended(ctx, err)
+		case <-in.again:
+			cancel(errRestart)
+			<-done
+			return errRestart
+		case <-look.C:
+			if p != nil && p.moved(ctx) {
+				cancel(errRestart)
+				<-done
+				return errRestart
+			}
+		}
+	}
+}
+
+// lookAfter is how often the holder of a source looks whether somebody has reset its position.
+const lookAfter = 3 * time.Second
+
+// ended is why a run is over: what cut it off counts before what the source made of that.
+func ended(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, ErrMoved):
+		return errRestart
+	case err == nil:
+		return errors.New("the source ended by itself")
+	}
+	return err
+}
+
+func (in *instance) env(p *place) Env {
+	env := in.s.o.Env(in.def)
+	env.Name, env.Now, env.MaxData = in.def.Name, in.s.o.Now, in.s.o.Limits.MaxData
+	if env.MaxData == 0 {
+		env.MaxData = 1 << 20 // the default of event.Limits
+	}
+	env.Logger = in.s.log.With("source", in.def.Name)
+	env.Start, _ = ParseStart(in.def.Start) // a valid definition has a valid start
+	env.Position = noPlace{}
+	if p != nil {
+		env.Position = p
+		if start, ok := ParseStart(p.start); ok && p.start != "" {
+			env.Start = start
+		}
+	}
+	env.Lag = func(n int64) {
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		in.lag = n
+	}
+	return env
+}
+
+// answered counts how a request for a hook ended.
+func (in *instance) answered(err error) {
+	k := fault.KindOf(err)
+	if err == nil {
+		in.tally.metrics.answered.WithLabelValues("ok").Inc()
+		return
+	}
+	in.tally.metrics.answered.WithLabelValues(k.String()).Inc()
+	if (k == fault.Unauthorized || k == fault.Forbidden) && in.tally.reject(in.s.o.Now()) {
+		in.s.log.Warn("hook request rejected", "source", in.def.Name, "rejected", in.tally.rejected.Load(), "err", err)
+	}
+}
+
+// set notes a state.
+func (in *instance) set(s State) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.state != s {
+		in.state, in.since = s, in.s.o.Now()
+	}
+}
+
+// fail notes why a run ended, and logs it unless it ended so before.
+func (in *instance) fail(err error) {
+	in.mu.Lock()
+	same := in.last != nil && in.last.Message == err.Error()
+	in.last = &LastError{At: in.s.o.Now(), Message: err.Error()}
+	in.state, in.since = Failing, in.last.At
+	in.mu.Unlock()
+	in.tally.metrics.restarts.Inc()
+	if !same {
+		in.s.log.Warn("source ended, it is tried again", "source", in.def.Name, "err", err)
+	}
+}
+
+// place is the Position of a running source.
+type place struct {
+	in    *instance
+	start string // of a reset
+
+	mu       sync.Mutex // guards below
+	at       string
+	revision uint64 // of what we have written
+	doubt    uint64 // a later revision that moved saw
+}
+
+// openPlace reads the position and writes it again: whoever ran the source before can save no more.
+func openPlace(ctx context.Context, in *instance) (*place, error) {
+	positions := in.s.o.Positions
+	st, revision, err := positions.get(ctx, in.def.Name)
+	if err == nil {
+		revision, err = positions.put(ctx, in.def.Name, st, revision)
+	}
+	if err != nil {
+		return nil, err
+	}
+	in.located(st.At)
+	return &place{in: in, start: st.Start, at: st.At, revision: revision}, nil
+}
+
+// Load is Position.Load.
+func (p *place) Load(context.Context) (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.at, nil
+}
+
+// Save is Position.Save.
+func (p *place) Save(ctx context.Context, at string) error {
+	p.mu.Lock()
+	over, same := p.revision, p.at == at
+	p.mu.Unlock()
+	if same {
+		return nil
+	}
+	revision, err := p.in.s.o.Positions.put(ctx, p.in.def.Name, standing{At: at}, over)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.at, p.revision = at, revision
+	p.mu.Unlock()
+	p.in.located(at)
+	return nil
+}
+
+// moved reports whether somebody else has written the position. A revision that is seen once may be our own, on its way.
+func (p *place) moved(ctx context.Context) bool {
+	_, revision, err := p.in.s.o.Positions.get(ctx, p.in.def.Name)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil || revision <= p.revision && revision != 0 {
+		return false
+	}
+	seen := p.doubt == revision
+	p.doubt = revision
+	return seen
+}
+
+// located notes the position.
+func (in *instance) located(at string) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.at = at
+}
+
+// noPlace is for sources that are sent to.
+type noPlace struct{}
+
+func (noPlace) Load(context.Context) (string, error) { return "", nil }
+
+func (noPlace) Save(context.Context, string) error {
+	return errors.New("a source that is sent to has no position")
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mqttclient is the source that subscribes at another MQTT broker.
+//
+// It speaks MQTT 5 and keeps a session there, so that messages of QoS 1 wait while nobody is connected; a message is
+// acknowledged after its event is committed, in the order of arrival. What was not acknowledged comes again, on the next
+// connection, and is another event then, unless it is a CloudEvent and so has an id of its own. One connection is one run:
+// when it breaks, the supervisor makes the next.
+package mqttclient
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+
+	"github.com/eclipse/paho.golang/packets"
+	"github.com/eclipse/paho.golang/paho"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/sources"
+)
+
+const (
+	// receiveMaximum is how many messages may be unacknowledged: what a slow log keeps in memory.
+	receiveMaximum = 200
+	maxBatch       = 100
+	dialWithin     = 15 * time.Second
+	keepAlive      = 30 // seconds
+	acksEvery      = 10 * time.Millisecond
+)
+
+type source struct {
+	env sources.Env
+	s   settings
+}
+
+func newSource(cfg json.RawMessage, env sources.Env) (sources.Source, error) {
+	s, err := parse(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if s.ClientID == "" {
+		s.ClientID = "rialto-" + env.Name
+	}
+	return &source{env, s}, nil
+}
+
+// Run is sources.Source.Run: one connection.
+func (s *source) Run(ctx context.Context, emit sources.Emit) error {
+	nc, err := s.dial(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	arrived := make(chan *paho.Publish, receiveMaximum)
+	client := paho.NewClient(paho.ClientConfig{ClientID: s.s.ClientID, Conn: packets.NewThreadSafeConn(nc), EnableManualAcknowledgment: true, SendAcksInterval: acksEvery,
+		PacketTimeout: dialWithin,
+		OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(p paho.PublishReceived) (bool, error) {
+			select {
+			case arrived <- p.Packet:
+			case <-ctx.Done():
+			}
+			return true, nil
+		}},
+		OnServerDisconnect: func(d *paho.Disconnect) {
+			cancel(fmt.Errorf("the broker disconnected us: reason 0x%02x", d.ReasonCode))
+		},
+		OnClientError: func(err error) { cancel(fmt.Errorf("connection to the broker: %w", err)) },
+	})
+	if err := s.connect(ctx, client); err != nil {
+		return errors.Join(err, ignoreClosed(nc.Close()))
+	}
+	defer func() { <-client.Done() }()
+	defer func() { _ = client.Disconnect(&paho.Disconnect{}) }() // of a connection that is broken already, it says so again
+	defer cancel(nil)                                            // before: the handler of messages must not wait
+	if err := s.subscribe(ctx, client); err != nil {
+		return err
+	}
+	for {
+		select {
+		case p := <-arrived:
+			if err := s.take(ctx, client, p, arrived, emit); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// dial connects through the guard, with TLS for mqtts.
+func (s *source) dial(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, dialWithin, errors.New("the broker does not answer in time"))
+	defer cancel()
+	u, err := url.Parse(s.s.URL)
+	if err != nil {
+		return nil, errors.New("the URL is not one") // it was checked
+	}
+	address := u.Host
+	if u.Port() == "" {
+		address = net.JoinHostPort(u.Hostname(), defaultPorts[u.Scheme])
+	}
+	var cfg *tls.Config
+	if u.Scheme == schemeTLS {
+		if cfg, err = s.s.tls(s.env.Secrets, u.Hostname()); err != nil {
+			return nil, err
+		}
+	}
+	nc, err := s.env.Dial(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the broker: %w", err)
+	}
+	if cfg == nil {
+		return nc, nil
+	}
+	tc := tls.Client(nc, cfg)
+	if err := tc.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("TLS with the broker: %w", err), nc.Close())
+	}
+	return tc, nil
+}
+
+// connect says who we are, and that the session is to be kept.
+func (s *source) connect(ctx context.Context, client *paho.Client) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, dialWithin, errors.New("the broker does not answer in time"))
+	defer cancel()
+	expiry, most := uint32(s.s.expiry/time.Second), uint16(receiveMaximum)
+	c := &paho.Connect{ClientID: s.s.ClientID, KeepAlive: keepAlive, CleanStart: false,
+		Properties: &paho.ConnectProperties{SessionExpiryInterval: &expiry, ReceiveMaximum: &most}}
+	if s.s.Username != "" {
+		c.Username, c.UsernameFlag = s.s.Username, true
+	}
+	if !s.s.Password.IsZero() {
+		v, err := s.s.Password.Resolve(s.env.Secrets)
+		if err != nil {
+			return err
+		}
+		c.Password, c.PasswordFlag = []byte(v.Reveal()), true
+	}
+	ack, err := client.Connect(ctx, c)
+	if ack != nil && ack.ReasonCode >= 0x80 {
+		return fmt.Errorf("the broker refuses the connection: reason 0x%02x", ack.ReasonCode)
+	}
+	if err != nil {
+		return fmt.Errorf("connect to the broker: %w", err)
+	}
+	return nil
+}
+
+func (s *source) subscribe(ctx context.Context, client *paho.Client) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, dialWithin, errors.New("the broker does not answer in time"))
+	defer cancel()
+	sub := &paho.Subscribe{}
+	for _, filter := range s.s.Topics {
+		if s.s.Share != "" {
+			filter = "$share/" + s.s.Share + "/" + filter
+		}
+		sub.Subscriptions = append(sub.Subscriptions, paho.SubscribeOptions{Topic: filter, QoS: *s.s.QoS, RetainHandling: 1}) // retained ones once
+	}
+	ack, err := client.Subscribe(ctx, sub)
+	if ack != nil {
+		for i, reason := range ack.Reasons {
+			if reason >= 0x80 && i < len(s.s.Topics) {
+				return fmt.Errorf("the broker refuses the subscription to %s: reason 0x%02x", s.s.Topics[i], reason)
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("subscribe at the broker: %w", err)
+	}
+	return nil
+}
+
+// take stores a message, and those that wait behind it, and acknowledges them.
+func (s *source) take(ctx context.Context, client *paho.Client, first *paho.Publish, more <-chan *paho.Publish, emit sources.Emit) error {
+	batch := []*paho.Publish{first}
+	for len(batch) < maxBatch {
+		select {
+		case p := <-more:
+			batch = append(batch, p)
+			continue
+		default:
+		}
+		break
+	}
+	evs := make([]event.Event, len(batch))
+	for i, p := range batch {
+		evs[i] = s.event(p)
+	}
+	if err := emit(ctx, evs...); err != nil {
+		return err
+	}
+	for _, p := range batch {
+		if err := client.Ack(p); err != nil {
+			return fmt.Errorf("acknowledge: %w", err)
+		}
+	}
+	return nil
+}
+
+// event is the event of a message. What says that it is a CloudEvent and is none is taken for a plain message.
+func (s *source) event(p *paho.Publish) event.Event {
+	m := event.MQTTMessage{Topic: p.Topic, Payload: p.Payload, Version: 5, QoS: p.QoS, Retain: p.Retain}
+	if pr := p.Properties; pr != nil {
+		m.ContentType, m.PayloadUTF8 = pr.ContentType, pr.PayloadFormat != nil && *pr.PayloadFormat == 1
+		for _, u := range pr.User {
+			m.UserProperties = append(m.UserProperties, [2]string{u.Key, u.Value})
+		}
+	}
+	defaults := event.MQTTDefaults{Source: s.s.source(), Type: s.s.Type, Time: s.env.Now()}
+	lim := event.Limits{MaxData: s.env.MaxData}
+	ev, minted, err := event.FromMQTT(m, defaults, lim)
+	if err != nil {
+		m.ContentType, m.UserProperties = "", nil
+		ev, minted, err = event.FromMQTT(m, defaults, lim)
+	}
+	if err != nil { // it is too large, and is refused as what it is
+		ev = event.Event{Source: defaults.Source, Type: event.DefaultMQTTType, Time: defaults.Time, Data: p.Payload}
+		minted = true
+	}
+	if minted {
+		ev.ID = event.NewID()
+	}
+	return ev
+}

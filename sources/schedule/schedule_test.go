@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/sources"
+	"github.com/rialto-bridge/rialto/sources/schedule"
+	"github.com/rialto-bridge/rialto/sources/sourcetest"
+)
+
+// place is a position in memory.
+type place struct {
+	mu sync.Mutex // guards at
+	at string
+}
+
+func (p *place) Load(context.Context) (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.at, nil
+}
+
+func (p *place) Save(_ context.Context, at string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at = at
+	return nil
+}
+
+// run runs a schedule for a while and returns its ticks. It is for a bubble, whose clock begins in the year 2000.
+func run(t *testing.T, config string, p *place, start sources.Start, length time.Duration) (got []string) {
+	t.Helper()
+	src, err := schedule.Kind().New(json.RawMessage(config), sources.Env{Name: "s", Now: time.Now, Position: p, Start: start, Lag: func(int64) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), length)
+	defer cancel()
+	err = src.Run(ctx, func(_ context.Context, evs ...event.Event) error {
+		for _, ev := range evs {
+			if err := ev.Validate(event.Limits{}); err != nil {
+				t.Error(err)
+			}
+			got = append(got, ev.Time.Format(time.RFC3339))
+		}
+		return nil
+	})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("it ended with %v", err)
+	}
+	return got
+}
+
+func TestTicks(t *testing.T) {
+	for _, c := range []struct {
+		name, config string
+		start        sources.Start
+		length       time.Duration
+		want         []string
+	}{
+		{"cron in UTC", `{"cron":"*/20 * * * *"}`, sources.Start{}, time.Hour + time.Second, []string{"2000-01-01T00:20:00Z", "2000-01-01T00:40:00Z", "2000-01-01T01:00:00Z"}},
+		{"cron in a zone", `{"cron":"30 2 * * *","timeZone":"Asia/Kolkata"}`, sources.Start{}, 48 * time.Hour, []string{"2000-01-01T21:00:00Z", "2000-01-02T21:00:00Z"}},
+		{"pace", `{"every":"7s"}`, sources.Start{}, 20 * time.Second, []string{"2000-01-01T00:00:02Z", "2000-01-01T00:00:09Z", "2000-01-01T00:00:16Z"}},
+		{"once", `{"at":"2000-01-01T12:00:00+02:00"}`, sources.Start{}, 24 * time.Hour, []string{"2000-01-01T10:00:00Z"}},
+		{"once, past", `{"at":"1999-12-31T12:00:00Z"}`, sources.Start{}, 24 * time.Hour, nil},
+		{"once, past, from before", `{"at":"1999-12-31T12:00:00Z"}`, sources.Start{Time: time.Date(1999, 12, 31, 12, 0, 0, 0, time.UTC)}, time.Hour, []string{"1999-12-31T12:00:00Z"}},
+		{"weekly", `{"cron":"@weekly"}`, sources.Start{}, 9 * 24 * time.Hour, []string{"2000-01-02T00:00:00Z", "2000-01-09T00:00:00Z"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if diff := cmp.Diff(c.want, run(t, c.config, &place{}, c.start, c.length)); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// Clocks are put forward on 26 March 2000 at 2:00, and back on 29 October at 3:00, in Berlin.
+func TestSummerTime(t *testing.T) {
+	for _, c := range []struct {
+		from string
+		want []string
+	}{
+		{"2000-03-25T12:00:00Z", []string{"2000-03-27T00:30:00Z"}},
+		{"2000-10-28T12:00:00Z", []string{"2000-10-29T00:30:00Z", "2000-10-29T01:30:00Z", "2000-10-30T01:30:00Z"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			from, err := time.Parse(time.RFC3339, c.from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Until(from)) // of the bubble's clock
+			if diff := cmp.Diff(c.want, run(t, `{"cron":"30 2 * * *","timeZone":"Europe/Berlin"}`, &place{}, sources.Start{}, 44*time.Hour)); diff != "" {
+				t.Errorf("from %s (-want +got):\n%s", c.from, diff)
+			}
+		})
+	}
+}
+
+// What becomes of the ticks that passed while nobody was there.
+func TestMissedTicks(t *testing.T) {
+	for _, c := range []struct {
+		config string
+		want   []string
+	}{
+		{`{"cron":"0 * * * *","missed":"skip"}`, []string{"2000-01-01T06:00:00Z"}},
+		{`{"cron":"0 * * * *"}`, []string{"2000-01-01T05:00:00Z", "2000-01-01T06:00:00Z"}},
+		{`{"cron":"0 * * * *","missed":"all"}`, []string{"2000-01-01T02:00:00Z", "2000-01-01T03:00:00Z", "2000-01-01T04:00:00Z", "2000-01-01T05:00:00Z", "2000-01-01T06:00:00Z"}},
+		{`{"cron":"0 * * * *","missed":"all","maxMissed":2}`, []string{"2000-01-01T04:00:00Z", "2000-01-01T05:00:00Z", "2000-01-01T06:00:00Z"}},
+		{`{"every":"1h","missed":"all","maxMissed":2}`, []string{"2000-01-01T04:00:00Z", "2000-01-01T05:00:00Z", "2000-01-01T06:00:00Z"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &place{}
+			if got := run(t, c.config, p, sources.Start{}, 70*time.Minute); len(got) != 1 {
+				t.Errorf("%s: %v at first", c.config, got)
+			}
+			time.Sleep(4*time.Hour + 20*time.Minute)
+			if diff := cmp.Diff(c.want, run(t, c.config, p, sources.Start{}, time.Hour)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.config, diff)
+			}
+		})
+	}
+}
+
+// After years away a schedule of every minute is ready at once, with the ticks that it may have.
+func TestYearsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &place{at: "1980-01-01T00:00:00Z"}
+		got := run(t, `{"cron":"* * * * *","missed":"all","maxMissed":3}`, p, sources.Start{}, time.Second)
+		if diff := cmp.Diff([]string{"1999-12-31T23:58:00Z", "1999-12-31T23:59:00Z", "2000-01-01T00:00:00Z"}, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A tick that was stored and not noted comes again, as the same event.
+func TestRepeatedTickIsTheSameEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var evs []event.Event
+		for range 2 {
+			src, err := schedule.Kind().New(json.RawMessage(`{"every":"1m","type":"com.acme.t","subject":"x","data":{"a":1}}`), sources.Env{Name: "s", Now: time.Now,
+				Position: &place{at: "1999-12-31T23:59:00Z"}, Lag: func(int64) {}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			crash := errors.New("crash")
+			if err := src.Run(t.Context(), func(_ context.Context, all ...event.Event) error { evs = append(evs, all...); return crash }); !errors.Is(err, crash) {
+				t.Errorf("it ended with %v", err)
+			}
+			time.Sleep(time.Second)
+		}
+		if diff := cmp.Diff(evs[0], evs[1]); diff != "" || evs[0].ID != "s-20000101T000000Z" || string(evs[0].Data) != `{"a":1}` {
+			t.Errorf("%+v\n%s", evs[0], diff)
+		}
+	})
+}
+
+// Two nodes and one tick a second: each tick is one event, also when the node that has the schedule stops.
+func TestOneEventPerTickInACluster(t *testing.T) {
+	log, state := sourcetest.NewLog(), sourcetest.State(t)
+	const doc = `{"name":"s","type":"schedule","config":{"every":"1s","missed":"all"}}`
+	a, stopA := sourcetest.Node(t, "a", state, log, nil, schedule.Kind())
+	b, _ := sourcetest.Node(t, "b", state, log, nil, schedule.Kind())
+	sourcetest.Define(t, a, doc, schedule.Kind())
+	sourcetest.Define(t, b, doc, schedule.Kind())
+	log.Await(t, "two ticks", func() bool { return len(log.Events()) >= 2 })
+	stopA()
+	had := len(log.Events())
+	log.Await(t, "three more", func() bool { return len(log.Events()) >= had+3 })
+	var last time.Time
+	for _, ev := range log.Events() {
+		if !last.IsZero() && ev.Time.Sub(last) != time.Second {
+			t.Errorf("after the tick %s comes %s", last, ev.Time)
+		}
+		last = ev.Time
+	}
+	if repeats := log.Asked() - len(log.Events()); repeats > 1 { // what was under way when the node stopped may come again
+		t.Errorf("%d ticks were handed over again", repeats)
+	}
+}
+
+func TestConfigs(t *testing.T) {
+	kinds := sources.NewCatalog(schedule.Kind())
+	for _, c := range []struct{ config, want string }{
+		{`{}`, "/config: has exactly one of cron, every and at"},
+		{`{"cron":"* * * * *","every":"1m"}`, "/config: has exactly one of cron, every and at"},
+		{`{"every":"1m","timeZone":"Europe/Berlin"}`, "/config/timeZone: goes with cron"},
+		{`{"cron":"* * * *"}`, "/config/cron: is not a cron expression"},
+		{`{"cron":"61 * * * *"}`, "/config/cron: is not a cron expression"},
+		{`{"cron":"TZ=0"}`, "/config/cron: has no time zone in it"},
+		{`{"cron":"@every 1s"}`, "/config/cron: does not know @every"},
+		{`{"cron":"0 0 31 2 *"}`, "/config/cron: is never"},
+		{`{"cron":"0 0 * * *","timeZone":"Mars/Base"}`, "/config/timeZone: is not a time zone"},
+		{`{"every":"1ms"}`, "/config/every: is not a duration"},
+		{`{"at":"tomorrow"}`, "/config/at: is not a time"},
+		{`{"at":"2027-01-02T03:04:05Z","type":"a\nb"}`, "/config: type"},
+		{`{"every":"1m","missed":"some"}`, "/config/missed: is not one of: skip, last, all"},
+	} {
+		_, err := sources.ParseDefinition(fmt.Appendf(nil, `{"name":"s","type":"schedule","config":%s}`, c.config), kinds)
+		if fault.KindOf(err) != fault.Invalid || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", c.config, err, c.want)
+		}
+	}
+}
+
+// Whatever the config says, it is refused, or its ticks go forward.
+func FuzzConfig(f *testing.F) {
+	for _, c := range []string{`{"cron":"*/5 1-3 * * MON"}`, `{"every":"7s"}`, `{"at":"2027-01-02T03:04:05Z"}`, `{"cron":"TZ="}`, `{"cron":"@daily","timeZone":"Europe/Berlin"}`} {
+		f.Add(c)
+	}
+	kinds := sources.NewCatalog(schedule.Kind())
+	f.Fuzz(func(t *testing.T, config string) {
+		d, err := sources.ParseDefinition(fmt.Appendf(nil, `{"name":"s","type":"schedule","config":%s}`, config), kinds)
+		if err != nil {
+			return
+		}
+		src, err := schedule.Kind().New(d.Config, sources.Env{Name: "s", Now: time.Now, Position: &place{at: time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)}, Lag: func(int64) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		last := time.Time{}
+		_ = src.Run(ctx, func(_ context.Context, evs ...event.Event) error { // it ends with the context
+			for _, ev := range evs {
+				if !ev.Time.After(last) {
+					t.Errorf("after %s comes %s", last, ev.Time)
+				}
+				last = ev.Time
+			}
+			return nil
+		})
+	})
+}

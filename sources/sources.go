@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+)
+
+// Emit stores events and blocks until they are committed. nil means that upstream may be acknowledged now. After an error
+// nothing may be acknowledged; some of the events may be stored, and are repeated under the same ids.
+type Emit func(ctx context.Context, evs ...event.Event) error
+
+// Source is a way in. The supervisor calls Run in a goroutine of its own and never twice at a time.
+type Source interface {
+	// Run takes events in until ctx is done, and returns when nothing that it started is left. An error, or a nil before
+	// ctx is done, has it made and run again after a pause.
+	Run(ctx context.Context, emit Emit) error
+}
+
+// HookHandler is a Source that is sent to, behind POST /hooks/{source}. Its Run does what has to be done beside that.
+type HookHandler interface {
+	// ServeHook answers a request, from many goroutines. If it returns an error it has written nothing, and the error
+	// becomes the answer: a *fault.Error of its kind.
+	ServeHook(w http.ResponseWriter, r *http.Request, emit Emit) error
+}
+
+// Kind is a sort of source. Kinds are listed in internal/app; there is no registration.
+type Kind struct {
+	Name         string // such as webhook
+	Doc          string // one paragraph
+	ConfigSchema []byte // JSON Schema 2020-12 of the config; validates the API and is the documentation
+	Example      string // a Source document in YAML, whole and valid
+	Hook         bool   // what New makes is a HookHandler
+	// Starts says that the kind honours Env.Start: there is something upstream to begin at.
+	Starts bool
+	// Check says what the schema cannot: it is called when a definition is written, opens nothing, and returns a
+	// *fault.Error whose pointers are relative to the config. nil accepts all.
+	Check func(cfg json.RawMessage) error
+	// New makes a source and opens nothing. It is called before every run of a pulled source.
+	New func(cfg json.RawMessage, env Env) (Source, error)
+}
+
+// Env is what a kind may use. Every field is set.
+type Env struct {
+	Name string // of the source
+	// HTTP is guarded: it refuses addresses the operator has not allowed and follows no redirects.
+	HTTP *http.Client
+	// Dial is guarded as well, for those who speak no HTTP.
+	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
+	Secrets func(ref string) (string, error)
+	MaxData int // bytes of the largest payload that can be stored
+	Start   Start
+	// Position is where the source is upstream.
+	Position Position
+	// Lag reports how many events are known to wait upstream; negative is not known.
+	Lag    func(n int64)
+	Logger *slog.Logger
+	Now    func() time.Time
+}
+
+// Position is where a source is upstream, in words of its kind. It is kept over restarts and handed from node to node.
+// Save fails with ErrMoved when another node has the source or the position was reset: Run then returns that error.
+type Position interface {
+	Load(ctx context.Context) (at string, err error) // "" = nowhere yet: begin at Env.Start
+	// Save is durable when it returns. It is called after Emit, so that a crash in between repeats and loses nothing.
+	Save(ctx context.Context, at string) error
+}
+
+// Start is where a source begins that has no position yet.
+type Start struct {
+	Earliest bool
+	Time     time.Time // if not zero: what is from this time on
+}
+
+// Latest reports whether the source begins with what comes from now on.
+func (s Start) Latest() bool { return !s.Earliest && s.Time.IsZero() }
+
+// ParseStart reads earliest, latest, "" (which is latest) or a time in RFC 3339.
+func ParseStart(s string) (Start, bool) {
+	switch s {
+	case "", "latest":
+		return Start{}, true
+	case "earliest":
+		return Start{Earliest: true}, true
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	return Start{Time: t}, err == nil && !t.IsZero()
+}

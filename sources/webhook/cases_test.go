@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/internal/secret"
+	"github.com/rialto-bridge/rialto/sources"
+	"github.com/rialto-bridge/rialto/sources/webhook"
+)
+
+func senderOf(name string) sender {
+	return senders[slices.IndexFunc(senders, func(s sender) bool { return s.name == name })]
+}
+
+// The questions that products ask before they send are answered, and are no events.
+func TestQuestionsAreAnswered(t *testing.T) {
+	for _, c := range []struct{ name, body, want string }{
+		{"slack", `{"token":"x","challenge":"3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P","type":"url_verification"}`, "3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P"},
+		{"feishu", `{"challenge":"ajls384kdjx98XX","token":"` + feishuToken + `","type":"url_verification"}`, `{"challenge":"ajls384kdjx98XX"}`},
+	} {
+		s := senderOf(c.name)
+		w := newWorld(t, s.config, nil)
+		status, answer := w.send(t, s.sign(t, w.url, []byte(c.body), nil, time.Now()))
+		if status != http.StatusOK || answer != c.want {
+			t.Errorf("%s: answered %d %s, want %s", c.name, status, answer, c.want)
+		}
+		if n := len(w.log.Events()); n != 0 {
+			t.Errorf("%s: %d events are stored", c.name, n)
+		}
+	}
+}
+
+// Feishu does not sign its question; it is encrypted, and has the token.
+func TestFeishuChallengeIsNotSigned(t *testing.T) {
+	s := senderOf("feishu")
+	w := newWorld(t, s.config, nil)
+	for token, want := range map[string]int{feishuToken: http.StatusOK, "another": http.StatusForbidden} {
+		r := s.sign(t, w.url, []byte(`{"challenge":"c","token":"`+token+`","type":"url_verification"}`), nil, time.Now())
+		r.Header.Del("X-Lark-Signature")
+		if status, _ := w.send(t, r); status != want {
+			t.Errorf("token %q: answered %d, want %d", token, status, want)
+		}
+	}
+	r := s.sign(t, w.url, []byte(`{"header":{"event_id":"1","token":"`+feishuToken+`"}}`), nil, time.Now())
+	r.Header.Del("X-Lark-Signature")
+	if status, _ := w.send(t, r); status != http.StatusForbidden {
+		t.Errorf("an event without a signature is answered %d", status)
+	}
+}
+
+// DingTalk wants its answer encrypted and signed, to a question as to an event.
+func TestDingTalkReadsTheAnswer(t *testing.T) {
+	s := senderOf("dingtalk")
+	w := newWorld(t, s.config, nil)
+	for i, body := range []string{`{"EventType":"check_url"}`, `{"EventType":"user_add_org","EventId":"1","CorpId":"c"}`} {
+		status, answer := w.send(t, s.sign(t, w.url, []byte(body), nil, time.Now()))
+		var a struct {
+			Signature string `json:"msg_signature"`
+			TimeStamp string `json:"timeStamp"`
+			Nonce     string `json:"nonce"`
+			Encrypt   string `json:"encrypt"`
+		}
+		if err := json.Unmarshal([]byte(answer), &a); err != nil || status != http.StatusOK {
+			t.Fatalf("answered %d %s: %v", status, answer, err)
+		}
+		if a.Signature != dingSign(dingToken, a.TimeStamp, a.Nonce, a.Encrypt) {
+			t.Error("the answer is not signed")
+		}
+		if text := openDing(t, a.Encrypt); text != "success"+dingOwner {
+			t.Errorf("the answer says %q", text)
+		}
+		if n := len(w.log.Events()); n != i {
+			t.Errorf("%d events are stored after %s", n, body)
+		}
+	}
+}
+
+// openDing decrypts as DingTalk does: what follows the length.
+func openDing(t *testing.T, sealed string) string {
+	t.Helper()
+	key, err := base64.StdEncoding.DecodeString(dingAESKey + "=")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := base64.StdEncoding.DecodeString(sealed)
+	if err != nil || len(b)%16 != 0 {
+		t.Fatalf("%v, %d bytes", err, len(b))
+	}
+	c, err := aes.NewCipher(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cipher.NewCBCDecrypter(c, key[:16]).CryptBlocks(b, b)
+	b = b[:len(b)-int(b[len(b)-1])]
+	if n := binary.BigEndian.Uint32(b[16:20]); n != uint32(len("success")) {
+		t.Errorf("the length is %d", n)
+	}
+	return string(b[20:])
+}
+
+func hexSHA256(b []byte) string {
+	s := sha256.Sum256(b)
+	return hex.EncodeToString(s[:])
+}
+
+// A payload for another owner is not ours, though key and signature are good.
+func TestDingTalkOwner(t *testing.T) {
+	s := senderOf("dingtalk")
+	w := newWorld(t, fixed(strings.Replace(s.config(""), dingOwner, "somebody-else", 1)), nil)
+	if status, _ := w.send(t, s.sign(t, w.url, []byte(`{"EventType":"x","EventId":"1"}`), nil, time.Now())); status != http.StatusForbidden {
+		t.Errorf("answered %d", status)
+	}
+}
+
+// SNS: a subscription is confirmed, at Amazon's address and for a topic of ours only; certificates come from Amazon only.
+func TestSNSConfirmsItsOwnTopicsOnly(t *testing.T) {
+	s := senderOf("aws-sns")
+	const confirm = "https://sns.us-east-1.amazonaws.com/?Action=ConfirmSubscription&TopicArn=x&Token=y"
+	message := func(topic, subscribe string) []byte {
+		return fmt.Appendf(nil, `{"Type":"SubscriptionConfirmation","MessageId":"m1","Token":"y","TopicArn":%q,"Message":"...","SubscribeURL":%q}`, topic, subscribe)
+	}
+	for _, c := range []struct {
+		name      string
+		body      []byte
+		edit      func(m map[string]string)
+		want      int
+		confirmed bool
+	}{
+		{name: "ours", body: message(snsTopic, confirm), want: 200, confirmed: true},
+		{name: "another topic", body: message(strings.Replace(snsTopic, "orders", "others", 1), confirm), want: 403},
+		{name: "an address elsewhere", body: message(snsTopic, "https://sns.us-east-1.amazonaws.com.evil.example/"), want: 403},
+		{name: "an address with a user", body: message(snsTopic, "https://sns.us-east-1.amazonaws.com@evil.example/"), want: 403},
+		{name: "http", body: message(snsTopic, "http://sns.us-east-1.amazonaws.com/"), want: 403},
+		{name: "a certificate elsewhere", body: message(snsTopic, confirm), want: 403, edit: func(m map[string]string) {
+			m["SigningCertURL"] = "https://evil.example/SimpleNotificationService-1.pem"
+		}},
+		{name: "a certificate that is none", body: message(snsTopic, confirm), want: 403, edit: func(m map[string]string) { m["SigningCertURL"] = "https://sns.us-east-1.amazonaws.com/?x" }},
+		{name: "without a signature", body: message(snsTopic, confirm), want: 403, edit: func(m map[string]string) { delete(m, "Signature") }},
+		{name: "raw", body: message(snsTopic, confirm), want: 403, edit: func(m map[string]string) { delete(m, "Type") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := &vault{}
+			w := newWorld(t, s.config, v.edit)
+			r := s.sign(t, w.url, c.body, nil, time.Now())
+			if c.edit != nil {
+				b, err := io.ReadAll(r.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var m map[string]string
+				if err := json.Unmarshal(b, &m); err != nil {
+					t.Fatal(err)
+				}
+				c.edit(m)
+				if b, err = json.Marshal(m); err != nil {
+					t.Fatal(err)
+				}
+				r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(b)), int64(len(b))
+			}
+			if status, answer := w.send(t, r); status != c.want {
+				t.Errorf("answered %d %s, want %d", status, answer, c.want)
+			}
+			if got := slices.Contains(v.asked, confirm); got != c.confirmed {
+				t.Errorf("asked %v", v.asked)
+			}
+			for _, asked := range v.asked {
+				if u, err := url.Parse(asked); err != nil || u.Host != "sns.us-east-1.amazonaws.com" {
+					t.Errorf("asked %s", asked)
+				}
+			}
+		})
+	}
+}
+
+// Alibaba Cloud: the certificate is theirs, the token ours, the time near.
+func TestAlibabaHeaders(t *testing.T) {
+	s := senderOf("alibaba-eventbridge")
+	v := &vault{}
+	w := newWorld(t, s.config, v.edit)
+	body, _ := s.payload(1, time.Now())
+	for name, value := range map[string]string{"x-eventbridge-signature-token": "another", "x-eventbridge-signature-url": "https://evil.example/a.pem",
+		"x-eventbridge-hash-method": "MD5", "x-eventbridge-signature-version": "2.0", "x-eventbridge-signature-v2": "AAAA", "x-eventbridge-signature-timestamp": "yesterday"} {
+		r := s.sign(t, w.url, body, nil, time.Now())
+		r.Header.Set(name, value)
+		if status, answer := w.send(t, r); status != http.StatusForbidden {
+			t.Errorf("%s: answered %d %s", name, status, answer)
+		}
+	}
+	if slices.ContainsFunc(v.asked, func(u string) bool { return u != alibabaCert }) {
+		t.Errorf("asked %v", v.asked)
+	}
+}
+
+// GitLab with a secret token instead of a signature.
+func TestGitLabToken(t *testing.T) {
+	w := newWorld(t, fixed(`{"provider":"gitlab","secret":[{"value":"old"},{"value":"new"}]}`), nil)
+	for token, want := range map[string]int{"old": 200, "new": 200, "": 403, "newer": 403} {
+		r := post(t, w.url, []byte(`{"object_kind":"push","n":"`+token+`"}`), nil, "X-Gitlab-Token", token)
+		if status, _ := w.send(t, r); status != want {
+			t.Errorf("token %q: answered %d, want %d", token, status, want)
+		}
+	}
+}
+
+// Twilio signs a body that is not a form by its hash in the URL.
+func TestTwilioJSON(t *testing.T) {
+	s := senderOf("twilio")
+	w := newWorld(t, s.config, nil)
+	body := []byte(`{"AccountSid":"AC1","ConversationSid":"CH1","EventType":"onMessageAdded"}`)
+	for _, c := range []struct {
+		sum  string
+		want int
+	}{{hexSHA256(body), 204}, {hexSHA256([]byte("x")), 403}, {"", 403}} {
+		address := w.url + "?bodySHA256=" + c.sum
+		r := post(t, address, body, nil, "X-Twilio-Signature", base64.StdEncoding.EncodeToString(sum(sha1.New, secretText, address)))
+		if status, answer := w.send(t, r); status != c.want {
+			t.Errorf("hash %q: answered %d %s, want %d", c.sum, status, answer, c.want)
+		}
+	}
+}
+
+// What proves a sender of the generic provider; all of it must be good.
+func TestGenericProofs(t *testing.T) {
+	basic := func(user, password string) []string {
+		return []string{"Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))}
+	}
+	for _, c := range []struct {
+		name, config string
+		header       []string
+		want         int
+	}{
+		{"basic", `"basic":{"username":"u","password":{"value":"p"}}`, basic("u", "p"), 204},
+		{"basic, another password", `"basic":{"username":"u","password":{"value":"p"}}`, basic("u", "q"), 401},
+		{"basic, another user", `"basic":{"username":"u","password":{"value":"p"}}`, basic("v", "p"), 401},
+		{"basic, none", `"basic":{"username":"u","password":{"value":"p"}}`, nil, 401},
+		{"bearer", `"bearer":[{"value":"a"},{"value":"b"}]`, []string{"Authorization", "Bearer b"}, 204},
+		{"bearer, another", `"bearer":{"value":"a"}`, []string{"Authorization", "Bearer b"}, 401},
+		{"bearer, none", `"bearer":{"value":"a"}`, nil, 401},
+		{"address", `"allowFrom":["10.0.0.0/8","127.0.0.0/8"]`, nil, 204},
+		{"address, another", `"allowFrom":["192.0.2.7"]`, nil, 403},
+		{"address and bearer", `"allowFrom":["127.0.0.1"],"bearer":{"value":"a"}`, nil, 401},
+		{"certificate without TLS", `"clientCertificate":{"names":["sender"]}`, nil, 403},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, fixed(`{"provider":"generic",`+c.config+`}`), nil)
+			if status, answer := w.send(t, post(t, w.url, []byte(`{"a":1}`), nil, c.header...)); status != c.want {
+				t.Errorf("answered %d %s, want %d", status, answer, c.want)
+			}
+			if n := len(w.log.Events()); (n == 1) != (c.want < 300) {
+				t.Errorf("%d events are stored", n)
+			}
+		})
+	}
+}
+
+func TestClientCertificates(t *testing.T) {
+	w := newWorld(t, fixed(`{"provider":"generic","clientCertificate":{"names":["urn:dev:7","sender.example"]}}`), nil)
+	dev, err := url.Parse("urn:dev:7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name  string
+		state *tls.ConnectionState
+		want  error
+	}{
+		{"by DNS name", verified(&x509.Certificate{DNSNames: []string{"sender.example"}}), nil},
+		{"by URI", verified(&x509.Certificate{URIs: []*url.URL{dev}}), nil},
+		{"by common name", verified(&x509.Certificate{Subject: pkix.Name{CommonName: "sender.example"}}), nil},
+		{"another", verified(&x509.Certificate{DNSNames: []string{"evil.example"}}), errors.New("")},
+		{"not verified", &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{DNSNames: []string{"sender.example"}}}}, errors.New("")},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/hooks/s", strings.NewReader(`{"name":"`+c.name+`"}`))
+		r.TLS = c.state
+		if err := w.s.ServeHook("s", httptest.NewRecorder(), r); (err == nil) != (c.want == nil) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func verified(c *x509.Certificate) *tls.ConnectionState {
+	return &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{c}}}
+}
+
+// A file that holds a secret may change under way.
+func TestSecretIsReadAgain(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "secret")
+	write := func(s string) {
+		if err := os.WriteFile(file, []byte(s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(secretText)
+	var ahead atomic.Int64 // of the clock
+	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	s := senderOf("github")
+	w := newWorld(t, fixed(`{"provider":"github","secret":{"ref":"file:`+file+`"}}`), func(o *sources.Options) {
+		env := o.Env
+		o.Env = func(d *sources.Definition) sources.Env {
+			e := env(d)
+			e.Secrets = secret.Resolve
+			return e
+		}
+		o.Now = now
+	})
+	send := func(i, want int) {
+		t.Helper()
+		body, header := s.payload(i, now())
+		if status, answer := w.send(t, s.sign(t, w.url, body, header, now())); status != want {
+			t.Errorf("answered %d %s, want %d", status, answer, want)
+		}
+	}
+	send(1, 200)
+	write("another")
+	send(2, 200) // it is not read for every request
+	ahead.Add(int64(time.Minute))
+	send(3, 403)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	ahead.Add(int64(time.Minute))
+	send(4, 503) // ours to mend: the sender tries again
+}
+
+// What the schema and Check have against a config, with pointers.
+func TestConfigs(t *testing.T) {
+	kinds := sources.NewCatalog(webhook.Kind())
+	for _, c := range []struct{ config, want string }{
+		{`{}`, "/config/provider: is missing"},
+		{`{"provider":"nobody"}`, "/config/provider: is not one of: github, "},
+		{`{"provider":"github"}`, "/config/secret: is missing"},
+		{`{"provider":"github","secret":"plain"}`, "/config/secret: is not of type object"},
+		{`{"provider":"github","secret":{"ref":"vault:x"}}`, "a reference is env:NAME or file:/path"},
+		{`{"provider":"github","secret":{"value":"a"},"token":{"value":"b"}}`, "/config/token: does not go with the other fields here"},
+		{`{"provider":"github","secret":{"value":"a"},"tolerance":"1d"}`, "/config/tolerance: is not a duration"},
+		{`{"provider":"github","secret":{"value":"a"},"allowFrom":["x"]}`, "/config/allowFrom/0: is not an address"},
+		{`{"provider":"twilio","secret":{"value":"a"}}`, "/config/publicUrl: is missing"},
+		{`{"provider":"twilio","secret":{"value":"a"},"publicUrl":"ftp://x"}`, "/config/publicUrl: is not an http or https URL"},
+		{`{"provider":"dingtalk","token":{"value":"a"},"aesKey":{"value":"short"},"ownerKey":"k"}`, "/config/aesKey: is 43 characters"},
+		{`{"provider":"feishu"}`, "/config/aesKey: is missing, and so is token"},
+		{`{"provider":"aws-sns","topics":["orders"]}`, "/config/topics/0: does not match"},
+		{`{"provider":"generic"}`, "/config: says nothing by which a sender proves itself"},
+		{`{"provider":"generic","signature":{"header":"X"}}`, "/config/secret: goes with signature"},
+		{`{"provider":"generic","secret":{"value":"a"},"signature":{"header":"X","signed":"${timestamp}"}}`, "/config/signature/signed: lacks ${body}"},
+		{`{"provider":"generic","secret":{"value":"a"},"signature":{"header":"X","signed":"${timestamp}${body}"}}`, "/config/signature/timestampHeader: goes with"},
+		{`{"provider":"generic","secret":{"value":"a"},"signature":{"header":"X","signed":"${url}${body}"}}`, "/config/signature/signed: ${url} needs publicUrl"},
+		{`{"provider":"generic","secret":{"value":"a"},"signature":{"header":"X","signed":"${body}${no}"}}`, "/config/signature/signed: has a placeholder other than"},
+		{`{"provider":"generic","bearer":{"value":"a"},"event":{"id":"$.["}}`, "/config/event/id: is not a JSONPath"},
+		{`{"provider":"generic","bearer":{"value":"a"},"event":{"type":"header:a b"}}`, "/config/event/type: header: is followed by"},
+	} {
+		_, err := sources.ParseDefinition(fmt.Appendf(nil, `{"name":"s","type":"webhook","config":%s}`, c.config), kinds)
+		if fault.KindOf(err) != fault.Invalid || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", c.config, err, c.want)
+		}
+	}
+	for _, s := range senders {
+		if _, err := sources.ParseDefinition(fmt.Appendf(nil, `{"name":"s","type":"webhook","config":%s}`, s.config("https://hooks.example.com")), kinds); err != nil {
+			t.Errorf("%s: %v", s.name, err)
+		}
+	}
+}
+
+// Whatever is sent to any provider: nothing is stored that nobody has signed, and nothing breaks.
+func FuzzUnsignedRequests(f *testing.F) {
+	for i, s := range senders {
+		body, _ := s.payload(1, time.Now())
+		f.Add(i, body, "X-Hub-Signature-256", "sha256=00", "timestamp=1&nonce=2&signature=3", "application/json")
+	}
+	f.Add(3, []byte("payload=%7B%7D"), "Stripe-Signature", "t=1,v1=00,v1=", "", "application/x-www-form-urlencoded")
+	var hooks []sources.HookHandler
+	for _, s := range senders {
+		src, err := webhook.Kind().New(json.RawMessage(s.config("https://hooks.example.com")), sources.Env{Name: "s", Now: time.Now, MaxData: 1 << 16,
+			HTTP: &http.Client{Transport: &vault{}}, Secrets: secret.Resolve})
+		if err != nil {
+			f.Fatal(err)
+		}
+		hooks = append(hooks, src.(sources.HookHandler))
+	}
+	f.Fuzz(func(t *testing.T, i int, body []byte, name, value, query, contentType string) {
+		r := httptest.NewRequest(http.MethodPost, "/hooks/s", bytes.NewReader(body))
+		r.URL.RawQuery = query
+		r.Header.Set("Content-Type", contentType)
+		r.Header[http.CanonicalHeaderKey(name)] = []string{value}
+		err := hooks[uint(i)%uint(len(hooks))].ServeHook(httptest.NewRecorder(), r, func(_ context.Context, evs ...event.Event) error {
+			t.Errorf("stored %d events", len(evs))
+			return nil
+		})
+		switch fault.KindOf(err) {
+		case fault.Forbidden, fault.Invalid, fault.TooLarge, fault.Unsupported:
+		default:
+			t.Errorf("answered with %v", err)
+		}
+	})
+}
+
+// Whatever a signed payload holds, what it becomes is a valid event.
+func FuzzSignedPayloads(f *testing.F) {
+	for i, s := range senders {
+		body, _ := s.payload(1, time.Now())
+		f.Add(i, body, "issues", "x/y")
+	}
+	f.Add(0, []byte(`{"action":"\u0000\n\ud800","issue":{"number":[1]},"repository":{"url":"not a url \u20ac"}}`), "a b\x01", "\xff")
+	f.Add(10, []byte(`{"type":"`+strings.Repeat("x", 3000)+`","timestamp":"99999999999999"}`), "", "")
+	f.Add(3, []byte(`{"event":{"type":"t","channel":"\uffff"},"event_time":-1,"team_id":"%%%"}`), "", "")
+	hooks := map[int]sources.HookHandler{}
+	for i, s := range senders {
+		src, err := webhook.Kind().New(json.RawMessage(s.config("http://example.com")), sources.Env{Name: "s", Now: time.Now, MaxData: 1 << 16,
+			HTTP: &http.Client{Transport: &vault{}}, Secrets: secret.Resolve})
+		if err != nil {
+			f.Fatal(err)
+		}
+		hooks[i] = src.(sources.HookHandler)
+	}
+	f.Fuzz(func(t *testing.T, i int, body []byte, one, two string) {
+		n := int(uint(i) % uint(len(senders)))
+		s := senders[n]
+		if s.name == "aws-sns" && !json.Valid(body) || s.name == "twilio" {
+			return // the tests can sign texts and forms that they can read
+		}
+		if s.name == "aws-sns" {
+			var m map[string]string
+			if json.Unmarshal(body, &m) != nil || m == nil {
+				return
+			}
+		}
+		signed := s.sign(t, "http://example.com/hooks/s", body, nil, time.Now())
+		b, err := io.ReadAll(signed.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest(http.MethodPost, signed.URL.RequestURI(), bytes.NewReader(b))
+		r.Header = signed.Header
+		for name, v := range map[string]string{"X-Github-Event": one, "X-Github-Delivery": two, "X-Shopify-Topic": one, "X-Shopify-Shop-Domain": two, "X-Shop": one} {
+			r.Header[name] = []string{v}
+		}
+		err = hooks[n].ServeHook(httptest.NewRecorder(), r, func(_ context.Context, evs ...event.Event) error {
+			for _, ev := range evs {
+				if err := ev.Validate(event.Limits{MaxData: 1 << 18}); err != nil {
+					t.Errorf("%s: %v", s.name, err)
+				}
+			}
+			return nil
+		})
+		var e *event.Error
+		if k := fault.KindOf(err); err != nil && k != fault.Invalid && k != fault.Forbidden && k != fault.TooLarge && !errors.As(err, &e) {
+			t.Errorf("%s: answered with %v", s.name, err)
+		}
+	})
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/sources"
+)
+
+// hook is one source of the kind.
+type hook struct {
+	env      sources.Env
+	s        settings
+	provider *provider
+	receive  receiver
+	seen     *seen
+}
+
+var _ sources.HookHandler = (*hook)(nil)
+
+// provider is what is known of one product.
+type provider struct {
+	name  string // as the config says it
+	title string
+	doc   string // how it is set up, in Markdown
+	// fields are the members of the config that it needs; optional ones it may have beside those that all have.
+	fields, optional []string
+	within           time.Duration // how long it waits for an answer
+	status           int           // of the answer to what was stored
+	check            func(c *config) error
+	open             func(h *hook) (receiver, error)
+}
+
+// receiver proves a request and says what is to become of it. A *fault.Error is the answer to what is not good.
+type receiver func(ctx context.Context, r *request) (taken, error)
+
+// taken is what a request holds: events to be stored before the answer.
+type taken struct {
+	events []event.Event
+	answer *answer // nil = the provider's status and no body
+}
+
+type answer struct {
+	contentType string
+	body        []byte
+}
+
+// newHook makes a source. It opens nothing.
+func newHook(cfg json.RawMessage, env sources.Env) (sources.Source, error) {
+	s, err := parse(cfg)
+	if err != nil {
+		return nil, err
+	}
+	h := &hook{env: env, s: s, provider: s.provider, seen: newSeen(env.Now)}
+	if h.receive, err = s.provider.open(h); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// Run is sources.Source.Run: everything happens when a request comes.
+func (h *hook) Run(ctx context.Context, _ sources.Emit) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// ServeHook is sources.HookHandler.ServeHook.
+func (h *hook) ServeHook(w http.ResponseWriter, r *http.Request, emit sources.Emit) error {
+	if !h.allowed(r.RemoteAddr) {
+		return fault.New(fault.Forbidden, "the address is not allowed here")
+	}
+	ctx, cancel := context.WithTimeoutCause(r.Context(), h.provider.within, errors.New("the commit takes longer than the sender waits"))
+	defer cancel()
+	req, err := h.read(r)
+	if err != nil {
+		return err
+	}
+	t, err := h.receive(ctx, req)
+	if err != nil {
+		return err
+	}
+	if err := h.store(ctx, t.events, emit); err != nil {
+		return err
+	}
+	h.answer(w, t.answer)
+	return nil
+}
+
+// store commits what is not known yet.
+func (h *hook) store(ctx context.Context, evs []event.Event, emit sources.Emit) error {
+	fresh := evs[:0]
+	for _, ev := range evs {
+		if !h.seen.has(ev.Key()) {
+			fresh = append(fresh, ev)
+		}
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	if err := emit(ctx, fresh...); err != nil {
+		if ctx.Err() != nil {
+			return &fault.Error{Kind: fault.Unavailable, Message: "the event was not stored in time", RetryAfter: time.Second, Err: err}
+		}
+		return err
+	}
+	for i := range fresh {
+		h.seen.add(fresh[i].Key())
+	}
+	return nil
+}
+
+func (h *hook) answer(w http.ResponseWriter, a *answer) {
+	if a == nil {
+		w.WriteHeader(h.provider.status)
+		return
+	}
+	w.Header().Set("Content-Type", a.contentType)
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.Write(a.body) // who has gone does not read an error either
+}
+
+// allowed reports whether a client may send at all.
+func (h *hook) allowed(remote string) bool {
+	if len(h.s.allowFrom) == 0 {
+		return true
+	}
+	ap, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return false
+	}
+	for _, p := range h.s.allowFrom {
+		if p.Contains(ap.Addr().Unmap().WithZone("")) {
+			return true
+		}
+	}
+	return false
+}
+
+// request is a request whose body has been read.
+type request struct {
+	*http.Request
+	body []byte
+	now  time.Time
+}
+
+// read reads the body. A form may be longer than what it holds.
+func (h *hook) read(r *http.Request) (*request, error) {
+	limit := h.env.MaxData
+	if isForm(r) {
+		limit = 3*limit + 64<<10
+	}
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+		return nil, fault.New(fault.Unsupported, "the body must not be compressed")
+	}
+	if r.ContentLength > int64(limit) {
+		return nil, fault.New(fault.TooLarge, "the body is larger than %d bytes", limit)
+	}
+	var body []byte
+	var err error
+	if r.ContentLength >= 0 {
+		body = make([]byte, r.ContentLength)
+		_, err = io.ReadFull(r.Body, body)
+	} else {
+		body, err = io.ReadAll(io.LimitReader(r.Body, int64(limit)+1))
+	}
+	switch {
+	case err != nil:
+		return nil, &fault.Error{Kind: fault.Invalid, Message: "the body is not complete", Err: err}
+	case len(body) > limit:
+		return nil, fault.New(fault.TooLarge, "the body is larger than %d bytes", limit)
+	}
+	return &request{Request: r, body: body, now: h.env.Now()}, nil
+}
+
+func isForm(r *http.Request) bool {
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(kind), "application/x-www-form-urlencoded")
+}
+
+// header returns a header that the sender must have sent.
+func (r *request) header(name string) (string, error) {
+	v := r.Header.Get(name)
+	if v == "" {
+		return "", fault.New(fault.Forbidden, "the header %s is missing", name)
+	}
+	return v, nil
+}
+
+// errSignature is the answer to every signature that is not good, whatever the reason.
+func errSignature() error { return fault.New(fault.Forbidden, "the signature does not match") }
+
+// fresh checks that a request was signed about now.
+func (h *hook) fresh(r *request, at time.Time) error {
+	if d := r.now.Sub(at); d > h.s.tolerance || d < -h.s.tolerance {
+		return fault.New(fault.Forbidden, "the timestamp is more than %s away: signed too long ago, or a clock is wrong", h.s.tolerance)
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/internal/store"
+	"github.com/rialto-bridge/rialto/web/api"
+)
+
+// fakeSources answer hooks themselves.
+type fakeSources struct {
+	mu     sync.Mutex // guards what follows
+	hooked []string   // name, authorization and body
+	resets []string
+}
+
+func (f *fakeSources) ServeHook(name string, w http.ResponseWriter, r *http.Request) error {
+	if name != "shop" {
+		return fault.New(fault.NotFound, "no hook %q", name)
+	}
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	if string(b) == "bad" {
+		return fault.New(fault.Forbidden, "the signature does not match")
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hooked = append(f.hooked, r.Header.Get("Authorization")+" "+string(b))
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+func (f *fakeSources) Reset(_ context.Context, name, start string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.resets = append(f.resets, name+" "+start)
+	return nil
+}
+
+// A hook needs no key of ours: what it has in Authorization is for the source, and so is the Host of a public name.
+func TestHooksAreTheSourcesOwn(t *testing.T) {
+	f := &fakeSources{}
+	s := start(t, func(o *api.Options) { o.Sources, o.Anonymous = f, true })
+	s.key = ""
+	if a := s.do("POST", "/hooks/shop", "one", "Host", "hooks.example.com"); a.status != http.StatusAccepted {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := s.do("POST", "/hooks/shop", "two", "Authorization", "Bearer of-the-sender"); a.status != http.StatusAccepted {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := s.do("POST", "/hooks/shop", "bad"); a.status != http.StatusForbidden || !strings.Contains(a.body, "urn:rialto:problem:forbidden") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := s.do("POST", "/hooks/nobody", "x"); a.status != http.StatusNotFound {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := s.do("GET", "/v1/buses", "", "Host", "hooks.example.com"); a.status != http.StatusForbidden {
+		t.Errorf("the rest of the API is open to other hosts: %d", a.status)
+	}
+	if diff := cmp.Diff([]string{" one", "Bearer of-the-sender two"}, f.hooked); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestSourcesArePausedAndReset(t *testing.T) {
+	f := &fakeSources{}
+	s := start(t, func(o *api.Options) { o.Sources = f })
+	s.put(store.Key{Kind: "Source", Name: "shop"}, `{"kind":"Source","name":"shop","type":"webhook"}`)
+	for _, c := range []struct{ path, body, want string }{
+		{":pause", "", `"paused":true`}, {":pause", "", `"paused":true`}, {":resume", "", `"type":"webhook"`},
+		{":reset", "", `"name":"shop"`}, {":reset", `{"start":"earliest"}`, `"name":"shop"`},
+	} {
+		a := s.do("POST", "/v1/sources/shop"+c.path, c.body)
+		if a.status != http.StatusOK || !strings.Contains(a.body, c.want) || c.path == ":resume" && strings.Contains(a.body, "paused") {
+			t.Errorf("%s %s: %d %s", c.path, c.body, a.status, a.body)
+		}
+	}
+	if diff := cmp.Diff([]string{"shop ", "shop earliest"}, f.resets); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, c := range []struct {
+		path, body string
+		want       int
+	}{{"/v1/sources/nobody:pause", "", 404}, {"/v1/sources/nobody:reset", "", 404}, {"/v1/sources/shop:reset", `{"begin":"earliest"}`, 400}, {"/v1/sources/shop:pause?x=1", "", 400}} {
+		if a := s.do("POST", c.path, c.body); a.status != c.want {
+			t.Errorf("%s: %d %s, want %d", c.path, a.status, a.body, c.want)
+		}
+	}
+	s.key = s.addKey("reader", "definitions:read")
+	if a := s.do("POST", "/v1/sources/shop:pause", ""); a.status != http.StatusForbidden {
+		t.Errorf("a reader may pause: %d", a.status)
+	}
+}

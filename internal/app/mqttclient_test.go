@@ -22,9 +22,9 @@ import (
 	"github.com/rialto-bridge/rialto/sources/sourcetest"
 )
 
-// broker is a whole bridge as the broker that another one subscribes at, behind a wire that can be cut and that counts
+// farBroker is a whole bridge as the broker that another one subscribes at, behind a wire that can be cut and that counts
 // acknowledgements.
-type broker struct {
+type farBroker struct {
 	dir  string
 	wire net.Listener
 
@@ -38,8 +38,8 @@ type broker struct {
 	all        sync.WaitGroup
 }
 
-func newBroker(t *testing.T) *broker {
-	b := &broker{dir: t.TempDir(), subscribed: make(chan struct{})}
+func newFarBroker(t *testing.T) *farBroker {
+	b := &farBroker{dir: t.TempDir(), subscribed: make(chan struct{})}
 	b.open(t)
 	var err error
 	if b.wire, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
@@ -55,7 +55,7 @@ func newBroker(t *testing.T) *broker {
 	return b
 }
 
-func (b *broker) open(t testing.TB) {
+func (b *farBroker) open(t testing.TB) {
 	t.Helper()
 	a, err := app.Start(context.Background(), options(b.dir))
 	if err != nil {
@@ -66,7 +66,7 @@ func (b *broker) open(t testing.TB) {
 	b.app = a
 }
 
-func (b *broker) close(t testing.TB) {
+func (b *farBroker) close(t testing.TB) {
 	t.Helper()
 	b.mu.Lock()
 	a, p := b.app, b.publisher
@@ -84,7 +84,7 @@ func (b *broker) close(t testing.TB) {
 }
 
 // accept passes connections on to wherever the broker is by now.
-func (b *broker) accept() {
+func (b *farBroker) accept() {
 	for {
 		in, err := b.wire.Accept()
 		if err != nil {
@@ -107,7 +107,7 @@ func (b *broker) accept() {
 }
 
 // pipe copies MQTT packets and looks at their types.
-func (b *broker) pipe(to, from net.Conn) {
+func (b *farBroker) pipe(to, from net.Conn) {
 	defer to.Close()
 	defer from.Close()
 	r := bufio.NewReader(from)
@@ -140,12 +140,12 @@ func (b *broker) pipe(to, from net.Conn) {
 	}
 }
 
-func (b *broker) Config() string {
+func (b *farBroker) Config() string {
 	return fmt.Sprintf(`{"url":"mqtt://%s","topics":["up/#"],"type":"com.acme.up"}`, b.wire.Addr())
 }
 
 // Put publishes with QoS 1, once somebody has subscribed.
-func (b *broker) Put(t testing.TB, data []byte) {
+func (b *farBroker) Put(t testing.TB, data []byte) {
 	t.Helper()
 	select {
 	case <-b.subscribed:
@@ -176,14 +176,14 @@ func (b *broker) Put(t testing.TB, data []byte) {
 	}
 }
 
-func (b *broker) Restart(t testing.TB) {
+func (b *farBroker) Restart(t testing.TB) {
 	t.Helper()
 	b.close(t)
 	b.open(t)
 	b.Cut(t)
 }
 
-func (b *broker) Cut(testing.TB) {
+func (b *farBroker) Cut(testing.TB) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, nc := range b.conns {
@@ -192,7 +192,7 @@ func (b *broker) Cut(testing.TB) {
 	b.conns = nil
 }
 
-func (b *broker) Unacknowledged(testing.TB) int {
+func (b *farBroker) Unacknowledged(testing.TB) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return max(0, b.puts-b.acks)
@@ -200,7 +200,7 @@ func (b *broker) Unacknowledged(testing.TB) int {
 
 // The suite of pulled sources, with a bridge as the broker, which takes packets of 256 KiB.
 func TestMQTTClientPassesTheSuite(t *testing.T) {
-	sourcetest.RunPulled(t, sourcetest.Pulled{Kind: mqttclient.Kind(), Largest: 200 << 10, New: func(t *testing.T) sourcetest.Upstream { return newBroker(t) }})
+	sourcetest.RunPulled(t, sourcetest.Pulled{Kind: mqttclient.Kind(), Largest: 200 << 10, New: func(t *testing.T) sourcetest.Upstream { return newFarBroker(t) }})
 }
 
 // One bridge subscribes at another, with a password, in a shared subscription; CloudEvents stay what they are.

@@ -123,15 +123,6 @@ func (ps *positions) of(f *feed) *position {
 	return &(*ps)[i]
 }
 
-func (ps positions) lagging() bool {
-	for i := range ps {
-		if ps[i].lagging() {
-			return true
-		}
-	}
-	return false
-}
-
 // lagElsewhere reports whether the reader lags in another feed.
 func (ps positions) lagElsewhere(f *feed) bool {
 	for i := range ps {

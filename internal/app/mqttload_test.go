@@ -53,7 +53,7 @@ func dialMQTT(addr, id string, clean bool) (*pipe, error) {
 	if err := nc.SetDeadline(time.Now().Add(loadTimeout)); err != nil {
 		return nil, errors.Join(err, nc.Close())
 	}
-	if err := p.send(&packet.Connect{Version: packet.V311, CleanStart: clean, ClientID: []byte(id)}); err == nil {
+	if err = p.send(&packet.Connect{Version: packet.V311, CleanStart: clean, ClientID: []byte(id)}); err == nil {
 		err = p.expect(packet.TypeConnack, nil)
 	}
 	if err != nil {

@@ -329,6 +329,17 @@ func (c *conn) queueFirst(p packet.Packet) {
 	c.out.size += len(c.out.urgent) - before
 }
 
+// sendFirst is send with queueFirst.
+func (c *conn) sendFirst(p packet.Packet) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended || c.out.broken {
+		return
+	}
+	c.queueFirst(p)
+	c.startWriter()
+}
+
 // end makes this side end the connection: the reader stops, and finish says goodbye. The first reason counts. It does not
 // block.
 func (c *conn) end(code packet.Reason) {

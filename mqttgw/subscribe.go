@@ -187,12 +187,19 @@ func (c *conn) subscribe(add []*subscription, handling []byte, since moment, ack
 				changed = true
 			}
 		}
-		if changed {
-			c.afterRecord(s.whole(), func() { c.send(ack) })
+		// Commands come behind the SUBACK: MQTT lets them come before (section 3.8.4), but not every client expects that.
+		orders := len(add) > 0 && c.g.commands != nil
+		if changed && s.durable() {
+			c.afterRecord(s.whole(), func() {
+				c.sendFirst(ack)
+				if orders {
+					c.wakeOrders()
+				}
+			})
 		} else {
-			c.send(ack)
+			c.sendFirst(ack)
+			s.orders = s.orders || orders
 		}
-		s.orders = s.orders || len(add) > 0 && c.g.commands != nil
 		c.mu.Lock()
 		if c.busy() {
 			c.startWriter()

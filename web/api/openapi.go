@@ -157,7 +157,7 @@ func (a *API) describe() error {
 			"deliveries": {Type: "array", Items: object([]string{"rule", "revision", "target", "state", "attempts"}, map[string]*huma.Schema{
 				"rule": text(""), "revision": {Type: "integer"}, "target": text(""), "state": text("live, " + strings.Join(bridge.Outcomes, ", ")),
 				"reason": text("why it is in that state"), "due": moment, "attempts": {Type: "array", Items: ref("Attempt")},
-				"behind": {Type: "object", Description: "what of its key has its turn first: position, rule, attempts and due"},
+				"behind":     {Type: "object", Description: "what of its key has its turn first: position, rule, attempts and due"},
 				"deadLetter": text("its id"), "redrives": {Type: "array", Items: &huma.Schema{Type: "object"}}, "discarded": {Type: "object"}})}}}
 	schemas["Attempt"] = object([]string{"n", "at", "durationMs", "ok"}, map[string]*huma.Schema{
 		"n": {Type: "integer"}, "at": moment, "durationMs": ms("altogether"), "ok": {Type: "boolean"}, "status": {Type: "integer"},

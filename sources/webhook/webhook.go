@@ -165,14 +165,8 @@ func (h *hook) read(r *http.Request) (*request, error) {
 	if r.ContentLength > int64(limit) {
 		return nil, fault.New(fault.TooLarge, "the body is larger than %d bytes", limit)
 	}
-	var body []byte
-	var err error
-	if r.ContentLength >= 0 {
-		body = make([]byte, r.ContentLength)
-		_, err = io.ReadFull(r.Body, body)
-	} else {
-		body, err = io.ReadAll(io.LimitReader(r.Body, int64(limit)+1))
-	}
+	// Memory for what has come and not for what is announced: nobody has shown yet who he is.
+	body, err := io.ReadAll(io.LimitReader(r.Body, int64(limit)+1))
 	switch {
 	case err != nil:
 		return nil, &fault.Error{Kind: fault.Invalid, Message: "the body is not complete", Err: err}

@@ -50,9 +50,12 @@ func TestARateIsHeld(t *testing.T) {
 	f.send("reading", ids("e", 10)...)
 	ops.attempts(t, 3)
 	f.eventually(func() (string, bool) {
-		s, err := f.TargetStatus("ops", false)
+		l, err := f.Ledger(context.Background(), bridge.LedgerQuery{Bus: "default"})
 		f.must(err)
-		return fmt.Sprintf("%+v, want limited, and 7 live", s), s.State == bridge.TargetLimited && s.Live == 7 && s.Reason != ""
+		s, err := f.TargetStatus("ops", false) // what is delivered, and not recorded yet, is live as well
+		f.must(err)
+		return fmt.Sprintf("%+v, %+v, want 3 delivered, limited, and 7 live", l.Deliveries, s), len(l.Deliveries) == 1 && l.Deliveries[0].Delivered == 3 &&
+			s.State == bridge.TargetLimited && s.Live == 7 && s.Reason != ""
 	})
 	now.advance(f, 5*time.Second/2) // the burst is full again; what is left has waited for long
 	ops.attempts(t, 6)

@@ -95,7 +95,10 @@ func TestDownFindsRoom(t *testing.T) {
 			}
 			c.nothing() // the place stays free
 			c.leave()
+			watch := w.now.connect(packet.V5, "watch")
+			watch.subscribe(0, "cmd/2")
 			p.publish("cmd/2", "waits")
+			watch.payloads(1) // the tail of DOWN has come to it
 			c = w.now.resume(packet.V5, "c", true, receiving(100))
 			var before int
 			for m := recv[*packet.Publish](c); string(m.Topic) != "cmd/2"; m = recv[*packet.Publish](c) {

@@ -188,7 +188,7 @@ func (c *cli) ask(ctx context.Context, q question, s subject) (json.RawMessage, 
 	}
 	bus := orDefault(q.bus, s.bus)
 	if bus == "" && q.rule != "" {
-		r, err := cl.resolve(ctx, resource{kind: kinds[len(kinds)-1], name: q.rule})
+		r, err := cl.resolve(ctx, resource{kind: ruleKind, name: q.rule})
 		if err != nil {
 			return nil, err
 		}
@@ -199,7 +199,7 @@ func (c *cli) ask(ctx context.Context, q question, s subject) (json.RawMessage, 
 		return answer, err
 	}
 	// Perhaps the rule is on another bus than the event: then that is why.
-	r, err := cl.resolve(ctx, resource{kind: kinds[len(kinds)-1], name: q.rule})
+	r, err := cl.resolve(ctx, resource{kind: ruleKind, name: q.rule})
 	if err != nil {
 		return nil, err
 	}

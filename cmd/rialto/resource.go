@@ -24,6 +24,8 @@ type kind struct {
 	inBus  bool   // belongs to a bus
 }
 
+var ruleKind = kind{name: "Rule", plural: "rules", inBus: true}
+
 // kinds are in the order in which they are applied: what is referred to comes before what refers to it.
 var kinds = []kind{
 	{name: "Bus", plural: "buses"},
@@ -33,7 +35,7 @@ var kinds = []kind{
 	{name: "TopicMapping", plural: "topicmappings"},
 	{name: "Device", plural: "devices"},
 	{name: "Key", plural: "keys"},
-	{name: "Rule", plural: "rules", inBus: true},
+	ruleKind,
 	{name: "Source", plural: "sources"},
 }
 

@@ -80,8 +80,14 @@ func TestDuplicateOfAFlight(t *testing.T) {
 		t.Errorf("completions: %q", order)
 	}
 	g.fail(errors.New("broken"))
-	for i, r := range appendAll(t, b, record(2), record(2)) {
-		if r.Err == nil || r.Duplicate {
+	failed := make(chan eventlog.Receipt, 2)
+	for range 2 {
+		if err := b.Append(t.Context(), record(2), func(r eventlog.Receipt) { failed <- r }); err != nil {
+			failed <- eventlog.Receipt{Err: err} // the first has failed already
+		}
+	}
+	for i := range 2 {
+		if r := <-failed; r.Err == nil || r.Duplicate {
 			t.Errorf("receipt %d of a failed append = %+v", i, r)
 		}
 	}

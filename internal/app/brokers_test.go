@@ -175,6 +175,7 @@ func TestGateOfflineSessions(t *testing.T) {
 // subjects that a bus keeps (100,000), and memory stays bounded. RIALTO_TOPICS=1000000 is the long form.
 func TestGateManyTopics(t *testing.T) {
 	n := scaleOf(t, "RIALTO_TOPICS", 200_000)
+	t.Setenv(childRing, fmt.Sprint(8<<20)) // else recent events fill their memory while the topics are measured
 	br := rialtoBroker(t)
 	const part = 20_000
 	slices := func(from, to int) (costs []time.Duration, rss float64) {
@@ -193,7 +194,7 @@ func TestGateManyTopics(t *testing.T) {
 	if after > before+before/4 { // a fifth less in the same time
 		t.Errorf("%d messages cost %v above 100,000 topics, and %v below", part, after, before)
 	}
-	if grown > 48 {
+	if grown > 96 { // what a heap grows by under load, and not what another 100,000 subjects take again and again
 		t.Errorf("memory grew by %.1f MB", grown)
 	}
 }

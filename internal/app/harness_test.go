@@ -18,6 +18,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,6 +32,9 @@ import (
 
 // childData, in the environment, makes this test binary a bridge with its data there, until it is killed.
 const childData = "RIALTO_TEST_CHILD_DATA"
+
+// childRing gives such a bridge another size of its memory of recent events, in bytes.
+const childRing = "RIALTO_TEST_CHILD_RING"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childData); dir != "" {
@@ -49,6 +53,13 @@ func TestMain(m *testing.M) {
 
 func beBridge(dir string) int {
 	o := options(dir)
+	if v := os.Getenv(childRing); v != "" {
+		var err error
+		if o.RingBytes, err = strconv.ParseInt(v, 10, 64); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
 	o.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	a, err := app.Start(context.Background(), o)
 	if err != nil {

@@ -137,9 +137,10 @@ func (c *conn) hasRoom(l lane) bool {
 	return len(s.flying) < s.maxFlying && len(s.flying)-s.downs < s.maxFlying-s.reserve()
 }
 
-// reserve is how many messages of DOWN can be in flight whatever else is. mu is held.
+// reserve is how many messages of DOWN can be in flight whatever else is; none where there never was such a message, so that
+// a client with a small Receive Maximum gets all of it. mu is held.
 func (s *session) reserve() int {
-	if s.g.opts.Down == nil || s.maxFlying < 2 {
+	if d := s.g.opts.Down; d == nil || !d.used.Load() || s.maxFlying < 2 {
 		return 0
 	}
 	return max(1, s.maxFlying/8)

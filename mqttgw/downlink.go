@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
@@ -62,7 +63,8 @@ const (
 //
 // As a Tail it reads the messages without a device. It is the only writer of the stream and safe for concurrent use.
 type Downlink struct {
-	o DownlinkOptions
+	o    DownlinkOptions
+	used atomic.Bool // there has been a message
 
 	mu        sync.Mutex
 	latest    []downEntry // guarded by mu; the last that were committed, without a hole
@@ -91,7 +93,9 @@ func NewDownlink(o DownlinkOptions) *Downlink {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &Downlink{o: o, committed: o.Log.Committed()}
+	d := &Downlink{o: o, committed: o.Log.Committed()}
+	d.used.Store(d.committed > 0)
+	return d
 }
 
 // Publish stores a message for every subscription that matches its topic. It is a Publisher's Publish, but for the bus.
@@ -158,6 +162,7 @@ func (d *Downlink) push(e downEntry) {
 		d.latest = d.latest[1:]
 	}
 	d.committed = e.seq
+	d.used.Store(true)
 	if d.moved != nil {
 		close(d.moved)
 		d.moved = nil

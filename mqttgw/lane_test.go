@@ -67,6 +67,8 @@ func TestDownFindsRoom(t *testing.T) {
 			c := w.now.resume(packet.V5, "c", false, receiving(most))
 			c.subscribe(1, "#")
 			p := w.now.connect(packet.V5, "p")
+			p.publish("cmd/0", "the first") // from here on places are kept
+			c.payloads(1)
 			for n := range 120 {
 				p.publish("t", fmt.Sprint(n))
 			}

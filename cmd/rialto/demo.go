@@ -105,8 +105,20 @@ type coldChain struct {
 }
 
 // coldChain plays the demo until it is over or ctx is done, and returns an error if the account does not add up.
-func (c *cli) coldChain(ctx context.Context, o demoOptions) (err error) {
-	d := &coldChain{o: o, notes: make(chan note, 4), stopFollowing: func() {}}
+func (c *cli) coldChain(ctx context.Context, o demoOptions) error {
+	return c.perform(ctx, &coldChain{o: o, notes: make(chan note, 4), stopFollowing: func() {}})
+}
+
+// demonstration is a demo between its opening and its account.
+type demonstration interface {
+	open(ctx context.Context, c *cli) error
+	play(ctx context.Context) error   // until it is over or ctx is done
+	settle(ctx context.Context) error // an error if the account does not add up
+	close(ctx context.Context) error  // also after an open that failed
+}
+
+// perform plays a demo from beginning to end.
+func (c *cli) perform(ctx context.Context, d demonstration) (err error) {
 	defer func() {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 		defer cancel()

@@ -34,23 +34,8 @@ type saas struct {
 }
 
 // saas plays the demo until it is over or ctx is done, and returns an error if the account does not add up.
-func (c *cli) saas(ctx context.Context, o demoOptions) (err error) {
-	d := &saas{o: o, out: c.out, began: time.Now()}
-	defer func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
-		defer cancel()
-		err = errors.Join(err, d.close(stop))
-	}()
-	if err := d.open(ctx, c); err != nil {
-		if ctx.Err() != nil {
-			return fmt.Errorf("stopped before it began: %w", context.Cause(ctx))
-		}
-		return err
-	}
-	if err := d.play(ctx); err != nil {
-		return err
-	}
-	return d.settle(context.WithoutCancel(ctx))
+func (c *cli) saas(ctx context.Context, o demoOptions) error {
+	return c.perform(ctx, &saas{o: o, out: c.out, began: time.Now()})
 }
 
 // say prints a line of the story.

@@ -166,7 +166,7 @@ func (c *conn) resend() error {
 	var m *message
 	var err error
 	if f.command {
-		m, err = c.g.commands.messageAt(f.seq)
+		m, err = c.g.commands.messageOf(f.order, f.seq)
 	} else {
 		m, err = c.g.messageAt(f.feed, f.seq, topic)
 	}

@@ -186,7 +186,7 @@ func (g *Gateway) CancelCommand(ctx context.Context, device, id, by string) (Com
 }
 
 // SendCommand stores a command, and returns once that is committed: it is sent as soon as the device is connected and has
-// a matching subscription. A command that is known by its id is answered with how it stands. Errors are *fault.Error:
+// a matching subscription, which may be before the commit. A command that is known by its id is answered with how it stands. Errors are *fault.Error:
 // Invalid, Conflict (another command has the id, or the device is blocked), RateLimited (too many wait), Full, Unavailable.
 func (g *Gateway) SendCommand(ctx context.Context, spec CommandSpec) (Command, error) {
 	c := g.commands
@@ -207,19 +207,19 @@ func (g *Gateway) SendCommand(ctx context.Context, spec CommandSpec) (Command, e
 	if known != nil {
 		return c.again(ctx, *known, rec)
 	}
-	stored := make(chan eventlog.Result, 1)
-	err = c.down.publish(ctx, spec.Device, rec, func(r eventlog.Result) {
+	committed := make(chan eventlog.Result, 1)
+	err = c.down.publish(ctx, spec.Device, rec, func(seq uint64) { c.send(o, rec, spec.Device, seq) }, func(r eventlog.Result) {
 		if r.Err != nil {
 			c.release(o)
 		}
-		stored <- r
+		committed <- r
 	})
 	if err != nil {
 		c.release(o)
 		return Command{}, err
 	}
 	select {
-	case r := <-stored:
+	case r := <-committed:
 		if r.Err != nil {
 			return Command{}, r.Err
 		}

@@ -3,6 +3,7 @@
 package mqttgw_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -36,8 +37,15 @@ func (st *station) kill() {
 }
 
 func newStation(t testing.TB, with ...setup) *station {
-	st := &station{log: openLog(t, t.TempDir(), 1<<20), disk: vfs.NewCrashableMem()}
-	st.world = newWorld(t, append([]setup{func(o *mqttgw.Options) {
+	return newStationOn(t, &station{log: openLog(t, t.TempDir(), 1<<20)}, nil, with...)
+}
+
+// newMemoryStation is a station whose DOWN is in memory: a kill takes what is not committed.
+func newMemoryStation(t testing.TB) *station { return newStationOn(t, &station{}, &memoryLog{}) }
+
+func newStationOn(t testing.TB, st *station, down *memoryLog, with ...setup) *station {
+	st.disk = vfs.NewCrashableMem()
+	st.world = newWorldOn(t, down, append([]setup{func(o *mqttgw.Options) {
 		before := st.disk.CrashClone(vfs.CrashCloneCfg{})
 		st.closeView() // the gateway that had it has stopped
 		if st.killed { // what was not written out is lost
@@ -48,7 +56,9 @@ func newStation(t testing.TB, with ...setup) *station {
 			t.Fatal(err)
 		}
 		st.view = view
-		o.Down, o.Commands = downOn(t, st.log, mqttgw.DownlinkOptions{}), view
+		if o.Commands = view; down == nil {
+			o.Down = downOn(t, st.log, mqttgw.DownlinkOptions{})
+		}
 	}}, with...)...)
 	t.Cleanup(func() {
 		st.now.stop()
@@ -223,6 +233,90 @@ func TestCommandResend(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A device that is connected gets a command while it is being committed, and may answer it, and return, before that. Who
+// sends it hears of it after the commit, and it is there once.
+func TestCommandBeforeItsCommit(t *testing.T) {
+	for qos := byte(1); qos <= 2; qos++ {
+		t.Run(fmt.Sprintf("QoS %d", qos), func(t *testing.T) {
+			st := newMemoryStation(t)
+			c := st.now.connect(packet.V5, "box", kept)
+			c.subscribe(2, "#")
+			st.world.down.set(func() { st.world.down.hold = true })
+			type answer struct {
+				mqttgw.Command
+				error
+			}
+			answers := make(chan answer, 2)
+			send := func() {
+				cmd, err := st.now.gateway.SendCommand(t.Context(), mqttgw.CommandSpec{Device: "box", ID: "x", Topic: "t", Payload: []byte("open"), QoS: qos})
+				answers <- answer{cmd, err}
+			}
+			go send()
+			p := recv[*packet.Publish](c)
+			awaitProgress(t, st.world)
+			c.Close()
+			c = st.now.connect(packet.V5, "box", kept)
+			again := recv[*packet.Publish](c)
+			if again.PacketID != p.PacketID || !again.Dup || string(again.Payload) != "open" {
+				t.Fatalf("%+v, want %+v again", again, p)
+			}
+			if qos == 1 {
+				c.send(&packet.Ack{Kind: packet.TypePuback, PacketID: p.PacketID})
+			} else {
+				c.send(&packet.Ack{Kind: packet.TypePubrec, PacketID: p.PacketID})
+			}
+			c.nothing()
+			go send()
+			if len(answers) > 0 {
+				t.Fatalf("%+v before the commit", <-answers)
+			}
+			st.world.down.release()
+			if qos == 2 {
+				c.ack(packet.TypePubrel, p.PacketID, packet.Success)
+				c.send(&packet.Ack{Kind: packet.TypePubcomp, PacketID: p.PacketID})
+			}
+			first, second := <-answers, <-answers
+			if first.error != nil || second.error != nil || first.Position != second.Position || first.Duplicate == second.Duplicate {
+				t.Errorf("%+v and %+v, want one twice", first, second)
+			}
+			if got := st.status("box", "x", mqttgw.StatusAcknowledged); got.Position.Seq != 1 {
+				t.Errorf("%+v", got)
+			}
+			c.nothing()
+		})
+	}
+}
+
+// A loss of power takes a command that its device has got before the commit. Its sequence is not given to another one, so
+// that what the session has in flight is never taken for that.
+func TestCommandLostWithPower(t *testing.T) {
+	st := newMemoryStation(t)
+	c := st.now.connect(packet.V5, "box", kept)
+	c.subscribe(2, "#")
+	st.world.down.set(func() { st.world.down.hold = true })
+	lost := make(chan error, 1)
+	go func() {
+		_, err := st.now.gateway.SendCommand(context.Background(), mqttgw.CommandSpec{Device: "box", Topic: "t", Payload: []byte("lost"), QoS: 2})
+		lost <- err
+	}()
+	p := recv[*packet.Publish](c)
+	awaitProgress(t, st.world)
+	st.kill()
+	<-lost // of the process that was killed
+	c = st.now.connect(packet.V5, "box", kept)
+	next := st.send(mqttgw.CommandSpec{Device: "box", Topic: "t", Payload: []byte("next"), QoS: 2})
+	if next.Position.Seq != 2 {
+		t.Errorf("%+v, want sequence 2", next)
+	}
+	got := recv[*packet.Publish](c)
+	if string(got.Payload) != "next" || got.Dup {
+		t.Errorf("%+v after %+v, want the next command", got, p)
+	}
+	c.complete(got)
+	st.status("box", next.ID, mqttgw.StatusAcknowledged)
+	c.nothing()
 }
 
 // awaitProgress waits until the session log is quiet: what is in flight is written down.

@@ -5,6 +5,7 @@ package mqttgw
 import (
 	"fmt"
 
+	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
@@ -125,7 +126,7 @@ func (c *conn) sendOrders() {
 		if o == nil {
 			return
 		}
-		m, err := c.g.commands.messageAt(o.seq)
+		m, err := c.g.commands.messageOf(o, o.seq)
 		if err != nil {
 			if c.g.life.Err() == nil {
 				c.g.log.Warn("read a command", "clientId", c.key.clientID, "err", err)
@@ -185,13 +186,22 @@ func (s *session) hitFor(topic string) (h hit, ok bool) {
 	return h, ok && s.mayReceive(topic)
 }
 
-// messageAt returns the message of a command; nil if it is gone.
-func (c *commands) messageAt(seq uint64) (*message, error) {
-	e, ok, err := c.down.at(c.g.life, seq)
-	if err != nil || !ok || e.rec == nil {
-		return nil, err
+// messageOf returns the message of a command at a sequence, o if it is not final; nil if it is gone.
+func (c *commands) messageOf(o *order, seq uint64) (*message, error) {
+	var rec *event.Record
+	if o != nil {
+		c.mu.Lock()
+		rec = o.rec
+		c.mu.Unlock()
 	}
-	m, _ := newMessage(c.g.feeds.down(), eventlog.Entry{Seq: seq, Record: e.rec}, c.g.now)
+	if rec == nil {
+		e, ok, err := c.down.at(c.g.life, seq)
+		if err != nil || !ok || e.rec == nil {
+			return nil, err
+		}
+		rec = e.rec
+	}
+	m, _ := newMessage(c.g.feeds.down(), eventlog.Entry{Seq: seq, Record: rec}, c.g.now)
 	return m, nil
 }
 
@@ -310,6 +320,7 @@ func (g *Gateway) restoreOrder(s *session, f *flight) bool {
 	if g.commands == nil {
 		return false
 	}
+	g.commands.flown = max(g.commands.flown, f.seq)
 	o := g.commands.loading[f.seq]
 	switch {
 	case o == nil:

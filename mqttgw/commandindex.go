@@ -16,10 +16,11 @@ import (
 
 // order is a command that is not final yet, or is on its way into DOWN. Everything but what it was made with is guarded by commands.mu.
 type order struct {
-	seq                  uint64 // 0 = on its way into DOWN
+	seq                  uint64 // 0 = it has none yet
 	id, principal, topic string
 	box                  *mailbox
 	created, expires     time.Time
+	rec                  *event.Record // until it is committed: DOWN does not give it out before
 	stored               chan struct{} // closed when it is in the view, or will not be stored
 	session              *session      // in whose flights it is; nil = it waits
 	wasSent              bool          // load's: it was sent before the process began
@@ -31,12 +32,13 @@ type order struct {
 // mailbox is the commands of a device that are not final. Guarded by commands.mu.
 type mailbox struct {
 	device string
-	coming []*order // on their way into DOWN
-	orders []*order // in the order of DOWN
+	open   int
+	coming []*order // not committed to DOWN yet
+	orders []*order // in the order of DOWN; those that have a sequence
 }
 
 func (b *mailbox) find(id string) *order {
-	for _, list := range [][]*order{b.orders, b.coming} {
+	for _, list := range [][]*order{b.coming, b.orders} {
 		if i := slices.IndexFunc(list, func(o *order) bool { return o.id == id }); i >= 0 {
 			return list[i]
 		}
@@ -55,6 +57,7 @@ type commands struct {
 	ready   chan struct{}     // closed when the index is made
 	untold  atomic.Bool       // DOWN does not say yet what events have told of
 	loading map[uint64]*order // by sequence, while sessions are loaded
+	flown   uint64            // the highest sequence that a loaded session has in flight
 
 	applied atomic.Uint64 // up to which the view and the index have DOWN
 
@@ -121,7 +124,7 @@ func (c *commands) reserve(ctx context.Context, device string, rec *event.Record
 	if err == nil {
 		o = &order{id: rec.Event.ID, box: b, stored: make(chan struct{})}
 		b.coming = append(b.coming, o)
-		c.count(1)
+		c.count(b, 1)
 	}
 	c.tidy(b)
 	c.mu.Unlock()
@@ -140,7 +143,7 @@ func (c *commands) reserve(ctx context.Context, device string, rec *event.Record
 func (c *commands) roomFor(b *mailbox) error {
 	l := &c.g.limits
 	switch {
-	case len(b.coming)+len(b.orders) >= l.MaxDeviceCommands:
+	case b.open >= l.MaxDeviceCommands:
 		return errMailboxFull
 	case c.open >= l.MaxCommands:
 		return &fault.Error{Kind: fault.RateLimited, Message: "too many commands wait for devices", RetryAfter: time.Minute}
@@ -150,43 +153,70 @@ func (c *commands) roomFor(b *mailbox) error {
 
 var errMailboxFull = &fault.Error{Kind: fault.RateLimited, Message: "too many commands wait for this device", RetryAfter: time.Minute}
 
-// count counts open commands in or out. mu is held.
-func (c *commands) count(n int) {
+// count counts open commands of a device in or out. mu is held.
+func (c *commands) count(b *mailbox, n int) {
+	b.open += n
 	c.open += n
 	c.g.metrics.commandsWaiting.Set(float64(c.open))
 }
 
-// release takes back a reservation.
+// release takes back a reservation: the command was refused, or could not be committed.
 func (c *commands) release(o *order) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b := o.box
-	if i := slices.Index(b.coming, o); i >= 0 {
-		b.coming = slices.Delete(b.coming, i, i+1)
-		c.count(-1)
-		close(o.stored)
-		c.tidy(b)
+	i := slices.Index(b.coming, o)
+	if i < 0 {
+		return
 	}
+	b.coming = slices.Delete(b.coming, i, i+1)
+	close(o.stored)
+	if o.seq > 0 {
+		c.drop(o)
+		return
+	}
+	c.count(b, -1)
+	c.tidy(b)
 }
 
-// admit makes a command of DOWN one that waits. It is called in the order of DOWN, after the view has it.
+// send makes a command that has its sequence one that waits, and has its device look for it. The log's writer calls it,
+// in the order of DOWN, while the log makes the command durable: who is connected need not wait for that.
+func (c *commands) send(o *order, rec *event.Record, device string, seq uint64) {
+	s := commandOf(downEntry{seq: seq, rec: rec, device: device})
+	c.mu.Lock()
+	o.rec = rec
+	c.queue(o, &s)
+	c.mu.Unlock()
+	c.notify(device)
+}
+
+// queue makes a command one that waits. mu is held.
+func (c *commands) queue(o *order, s *storedCommand) {
+	o.seq, o.principal, o.topic, o.created, o.expires, o.deadline = s.seq, s.principal, s.topic, s.created, s.expires, s.expires
+	o.box.orders = append(o.box.orders, o)
+	heap.Push(&c.deadlines, o)
+}
+
+// admit takes in a command that is committed. It is called in the order of DOWN, after the view has it. It returns nil for one that waits
+// already, or has ended.
 func (c *commands) admit(s *storedCommand) *order {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b := c.box(s.device)
-	var o *order
-	if i := slices.IndexFunc(b.coming, func(o *order) bool { return o.id == s.id }); i >= 0 {
-		o = b.coming[i]
-		b.coming = slices.Delete(b.coming, i, i+1)
-	} else {
-		o = &order{id: s.id, box: b, stored: make(chan struct{})}
-		c.count(1)
+	i := slices.IndexFunc(b.coming, func(o *order) bool { return o.seq == s.seq })
+	if i < 0 { // of another process
+		o := &order{id: s.id, box: b, stored: make(chan struct{})}
+		close(o.stored)
+		c.count(b, 1)
+		c.queue(o, s)
+		return o
 	}
-	o.seq, o.principal, o.topic, o.created, o.expires, o.deadline = s.seq, s.principal, s.topic, s.created, s.expires, s.expires
-	b.orders = append(b.orders, o)
-	heap.Push(&c.deadlines, o)
+	o := b.coming[i]
+	b.coming = slices.Delete(b.coming, i, i+1)
+	o.rec = nil
 	close(o.stored)
-	return o
+	c.tidy(b)
+	return nil
 }
 
 // settle writes down what becomes of a command and runs then, if it is not nil, after the commit. A final command is out of the index
@@ -197,21 +227,28 @@ func (c *commands) settle(o *order, state commandState, reason string, then func
 	}
 	switch {
 	case state.final():
-		o.over = true
-		b := o.box
-		if i := slices.Index(b.orders, o); i >= 0 {
-			b.orders = slices.Delete(b.orders, i, i+1)
-			c.count(-1)
-			c.tidy(b)
-		}
-		heap.Remove(&c.deadlines, o.place)
-		o.session = nil
+		c.drop(o)
 	case state == commandQueued:
 		o.session = nil
 	}
 	c.g.metrics.command(state)
 	c.changes.add(change{state: state, seq: o.seq, at: c.g.now(), reason: reason}, then)
 	return true
+}
+
+// drop takes a command out of the index. mu is held.
+func (c *commands) drop(o *order) {
+	if o.over {
+		return
+	}
+	b := o.box
+	if i := slices.Index(b.orders, o); i >= 0 {
+		b.orders = slices.Delete(b.orders, i, i+1)
+	}
+	heap.Remove(&c.deadlines, o.place)
+	o.over, o.session = true, nil
+	c.count(b, -1)
+	c.tidy(b)
 }
 
 // end is settle without the lock.

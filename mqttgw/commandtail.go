@@ -67,8 +67,13 @@ func (c *commands) tally(b *Broadcast) error {
 	return nil
 }
 
-// resume has the orders that were sent, and that no session has in flight, sent again.
-func (c *commands) resume() {
+// resume has the orders that were sent, and that no session has in flight, sent again. A session may have a command in flight that a loss of power
+// has taken from DOWN before it was committed; its sequence is not used again.
+func (c *commands) resume(ctx context.Context) error {
+	if err := c.down.o.Log.SkipTo(ctx, c.flown); err != nil {
+		return err
+	}
+	c.down.catchUp()
 	open := c.loading
 	c.loading = nil
 	defer close(c.ready)
@@ -79,6 +84,7 @@ func (c *commands) resume() {
 			c.settle(o, commandQueued, reasonRestarted, nil)
 		}
 	}
+	return nil
 }
 
 func (c *commands) damaged(seq uint64, err error) {
@@ -139,8 +145,9 @@ func (c *commands) follow(ctx context.Context) error {
 	for _, e := range entries {
 		if e.rec != nil && e.device != "" {
 			s := commandOf(e)
-			c.admit(&s)
-			c.notify(e.device)
+			if c.admit(&s) != nil {
+				c.notify(e.device)
+			}
 		}
 	}
 	c.mu.Lock()

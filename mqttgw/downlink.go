@@ -100,13 +100,13 @@ func NewDownlink(o DownlinkOptions) *Downlink {
 
 // Publish stores a message for every subscription that matches its topic. It is a Publisher's Publish, but for the bus.
 func (d *Downlink) Publish(ctx context.Context, rec *event.Record, done func(error)) error {
-	return d.publish(ctx, "", rec, func(r eventlog.Result) { done(r.Err) })
+	return d.publish(ctx, "", rec, nil, func(r eventlog.Result) { done(r.Err) })
 }
 
 // publish stores a message, for a device or, with "", for every subscription that matches. It blocks while there is no room and ctx is not
-// done. If it returns nil, done is called exactly once, in the order of the stream; it must not block. The record is not to
-// be changed afterwards. Errors are *fault.Error.
-func (d *Downlink) publish(ctx context.Context, device string, rec *event.Record, done func(eventlog.Result)) error {
+// done. If it returns nil, done is called exactly once, in the order of the stream, and before it stored, if that is not nil, as soon as the
+// message has its sequence; neither must block. The record is not to be changed afterwards. Errors are *fault.Error.
+func (d *Downlink) publish(ctx context.Context, device string, rec *event.Record, stored func(seq uint64), done func(eventlog.Result)) error {
 	if err := d.o.Log.Err(); err != nil {
 		return unavailable(err)
 	}
@@ -115,7 +115,8 @@ func (d *Downlink) publish(ctx context.Context, device string, rec *event.Record
 		return fault.New(fault.Full, "the stream of messages to devices is full of commands that wait")
 	}
 	e := downEntry{rec: rec, device: device}
-	return d.append(ctx, eventlog.Message{Subject: d.o.Subjects(device, rec.MQTT.Topic, downlinkLevels), Header: event.AppendNATS(nil, rec), Data: rec.Event.Data}, e, done)
+	return d.append(ctx, eventlog.Message{Subject: d.o.Subjects(device, rec.MQTT.Topic, downlinkLevels), Header: event.AppendNATS(nil, rec), Data: rec.Event.Data,
+		Stored: stored}, e, done)
 }
 
 // trimSlack is three blocks of the log.

@@ -12,7 +12,7 @@ import (
 // PublishTo stores a message for one device.
 func PublishTo(d *Downlink, device string, rec *event.Record, done func(error)) error {
 	rec.Event.Subject = device
-	return d.publish(context.Background(), device, rec, func(r eventlog.Result) { done(r.Err) })
+	return d.publish(context.Background(), device, rec, nil, func(r eventlog.Result) { done(r.Err) })
 }
 
 // Feeds are the names of the buses that subscribers are served from.

@@ -278,7 +278,9 @@ func (g *Gateway) start(ctx context.Context) error {
 		g.restore(l)
 	}
 	if g.commands != nil {
-		g.commands.resume()
+		if err := g.commands.resume(ctx); err != nil {
+			return fmt.Errorf("mqttgw: %w", err)
+		}
 	}
 	return nil
 }

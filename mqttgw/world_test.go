@@ -35,8 +35,11 @@ func (l *memoryLog) Append(_ context.Context, m eventlog.Message, done func(even
 	if l.fail != nil {
 		return l.fail
 	}
+	seq := uint64(len(l.msgs)+len(l.held)) + l.trimmed + 1
+	if m.Stored != nil {
+		m.Stored(seq)
+	}
 	commit := func() {
-		seq := uint64(len(l.msgs)) + l.trimmed + 1
 		l.msgs = append(l.msgs, eventlog.Raw{Seq: seq, Subject: m.Subject, Header: slices.Clone(m.Header), Data: slices.Clone(m.Data)})
 		done(eventlog.Result{Seq: seq})
 	}
@@ -69,7 +72,14 @@ func (l *memoryLog) Info() eventlog.StreamInfo {
 	return eventlog.StreamInfo{First: l.trimmed + 1, Last: l.trimmed + uint64(len(l.msgs))}
 }
 
-func (l *memoryLog) SkipTo(context.Context, uint64) error { return nil }
+func (l *memoryLog) SkipTo(_ context.Context, seq uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for next := l.trimmed + uint64(len(l.msgs)) + 1; next <= seq; next++ {
+		l.msgs = append(l.msgs, eventlog.Raw{Seq: next, Subject: "gap.DOWN"})
+	}
+	return nil
+}
 
 func (l *memoryLog) Err() error { return nil }
 

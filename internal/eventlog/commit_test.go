@@ -111,6 +111,34 @@ func TestNoAcknowledgementBeforeTheSync(t *testing.T) {
 	}
 }
 
+// Who asks is told when a message is stored, which is before it is durable; not of a message that is refused.
+func TestStoredBeforeTheSync(t *testing.T) {
+	g := newGate()
+	l := open(t, eventlog.Options{Dir: t.TempDir(), Sync: g.sync})
+	s := openStream(t, l, "DEAD")
+	defer g.release()
+	g.hold()
+	stored, done := make(chan uint64, 1), make(chan eventlog.Result, 1)
+	m := eventlog.Message{Subject: "t.DEAD.x", Data: []byte("x"), Stored: func(seq uint64) { stored <- seq }}
+	must(t, s.Append(t.Context(), m, func(r eventlog.Result) { done <- r }))
+	<-g.enter
+	if seq := <-stored; seq != 1 || len(done) > 0 || s.Committed() != 0 {
+		t.Errorf("stored at %d, committed %d, want 1 and 0", seq, s.Committed())
+	}
+	g.release()
+	if r := <-done; r.Seq != 1 || r.Err != nil {
+		t.Errorf("%+v, want 1", r)
+	}
+	g.fail(errors.New("input/output error"))
+	must(t, s.Append(t.Context(), m, func(r eventlog.Result) { done <- r }))
+	if r := <-done; r.Err == nil || <-stored != 2 {
+		t.Errorf("%+v, want an error after it was stored", r)
+	}
+	if err := s.Append(t.Context(), m, func(eventlog.Result) {}); err == nil || len(stored) > 0 {
+		t.Errorf("%v and %d stored, want an error and none", err, len(stored))
+	}
+}
+
 func TestGroupCommit(t *testing.T) {
 	g := newGate()
 	l := open(t, eventlog.Options{Dir: t.TempDir(), Sync: g.sync})
@@ -298,7 +326,7 @@ func TestLimits(t *testing.T) {
 		{Subject: "t.DEAD.x", Header: []byte("NATS/1.0\r\n")}, {Subject: "t.DEAD.x", Header: []byte("x\r\n\r\n")},
 	} {
 		if err := s.Append(t.Context(), m, nil); err == nil {
-			t.Errorf("Append(%.40q) = nil, want an error", m)
+			t.Errorf("Append(%.40q) = nil, want an error", m.Subject)
 		}
 	}
 }

@@ -31,6 +31,11 @@ var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 type Message struct {
 	Subject      string
 	Header, Data []byte
+
+	// Stored, if it is not nil, is called by the stream's writer, in the order of the sequences and before done, when the
+	// message has its sequence and is about to be made durable: the end of the process does not take it away any more, a
+	// loss of power may. It must not block and must not append. It is not called for a message that is refused.
+	Stored func(seq uint64)
 }
 
 // Result is how an append ended. Err is nil once the message is committed at Seq.

@@ -41,6 +41,7 @@ type item struct {
 	key     event.Key
 	flight  *flight // the event under key in the dedup index; nil for a minted id
 	done    func(Result)
+	stored  func(seq uint64)
 	receipt func(Receipt)
 
 	seq uint64
@@ -70,7 +71,7 @@ func (s *Stream) Append(ctx context.Context, m Message, done func(Result)) error
 		m.Header = nil
 	}
 	return s.enqueue(ctx, item{subject: m.Subject, header: m.Header, data: m.Data,
-		size: len(m.Subject) + len(m.Header) + len(m.Data), done: done})
+		size: len(m.Subject) + len(m.Header) + len(m.Data), stored: m.Stored, done: done})
 }
 
 // checkFrame refuses what would break the protocol or could not be read back.
@@ -197,6 +198,7 @@ func (s *Stream) publish() {
 			return
 		}
 		s.send(b)
+		b.tellStored()
 		s.verified <- b
 	}
 }
@@ -252,6 +254,15 @@ func (s *Stream) send(b *batch) {
 		err = ack.err()
 	}
 	s.resolve(b, err)
+}
+
+// tellStored calls what waits for a message to be stored.
+func (b *batch) tellStored() {
+	for i := range b.items {
+		if it := &b.items[i]; it.stored != nil && it.err == nil {
+			it.stored(it.seq)
+		}
+	}
 }
 
 // admit says whether the log takes a batch of n bytes now.

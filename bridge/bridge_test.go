@@ -341,6 +341,48 @@ func TestAnEventIsDeliveredAndAccountedFor(t *testing.T) {
 	}
 }
 
+// An id that the bridge has chosen is found in the tail and in the views, and with it a later event whose producer has
+// given it the same.
+func TestIDsOfTheBridge(t *testing.T) {
+	f := newFixture(t).start()
+	defer f.stop(time.Second)
+	chosen := map[string]uint64{}
+	for range 600 {
+		rec := &event.Record{Event: event.Event{Source: "/test", Type: "reading"}}
+		got, err := f.Ingest(t.Context(), "default", []*event.Record{rec})
+		f.must(err)
+		chosen[rec.Event.ID] = got[0].Pos.Seq
+	}
+	find := func(id string, others int) uint64 {
+		t.Helper()
+		found, err := f.Event(t.Context(), "default", id, "")
+		f.must(err)
+		if found.Event.ID != id || len(found.Others) != others {
+			t.Fatalf("%s with %v, want %s with %d others", found.Event.ID, found.Others, id, others)
+		}
+		return found.Position.Seq
+	}
+	for range 2 {
+		for id, seq := range chosen {
+			if got := find(id, 0); got != seq {
+				t.Fatalf("event %s is at %d, want %d", id, got, seq)
+			}
+		}
+		f.balanced() // all are in the views
+	}
+	for id := range chosen {
+		f.send("reading", id)
+		f.balanced()
+		if got := find(id, 1); got != 601 {
+			t.Errorf("the newest event %s is at %d, want 601", id, got)
+		}
+		break
+	}
+	if _, err := f.Event(t.Context(), "default", event.NewID(), ""); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("an id that was never stored: %v", err)
+	}
+}
+
 func TestAnAcceptedEventCanBeReadAtOnce(t *testing.T) {
 	f := newFixture(t).start()
 	defer f.stop(time.Second)

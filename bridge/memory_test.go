@@ -62,7 +62,7 @@ func TestIdleTargetsTakeLittle(t *testing.T) {
 	}
 	// The log and the views have had more to do already, so that their caches, which are on this heap in a build without
 	// cgo, are as large as they get.
-	work("warm", 0, 100, 5*count/100)
+	work("warm", 0, 100, 10*count/100)
 	before, goroutines := heap()
 	work("many", 100, 100+count, 1)
 	var each, more int

@@ -234,6 +234,17 @@ func (p *path) byID(ctx context.Context, id string, fn func(eventlog.Entry) bool
 		}
 		buf, from = entries, next
 	}
+	minted, err := p.mintedAs(ctx, id)
+	if err != nil {
+		return err
+	}
+	more := true
+	newer := func(than uint64) { // hands over those of minted
+		for len(minted) > 0 && more && minted[len(minted)-1].Seq > than {
+			more = fn(minted[len(minted)-1])
+			minted = minted[:len(minted)-1]
+		}
+	}
 	for _, e := range slices.Backward(tail) {
 		if !fn(e) {
 			return nil
@@ -246,6 +257,9 @@ func (p *path) byID(ctx context.Context, id string, fn func(eventlog.Entry) bool
 			return err
 		}
 		for _, seq := range seqs {
+			if newer(seq); !more {
+				return nil
+			}
 			e, err := p.log.Get(ctx, seq)
 			switch {
 			case isGone(err):
@@ -260,7 +274,35 @@ func (p *path) byID(ctx context.Context, id string, fn func(eventlog.Entry) bool
 			break
 		}
 	}
+	newer(0)
 	return nil
+}
+
+// mintedAs returns the indexed events with an id that the bridge has chosen, oldest first: one, as a rule.
+func (p *path) mintedAs(ctx context.Context, id string) (found []eventlog.Entry, err error) {
+	spans, err := p.b.o.Journal.Minted(p.name, id)
+	if err != nil {
+		return nil, err
+	}
+	var buf []eventlog.Entry
+	for _, s := range spans {
+		for from := max(s.From, p.log.First()); from <= s.To; {
+			entries, next, err := p.log.Read(ctx, from, int(s.To-from)+1, buf[:0]) //nolint:gosec // a span has few events
+			if err != nil {
+				return nil, err
+			}
+			for _, e := range entries {
+				if e.Record.Minted && e.Record.Event.ID == id {
+					found = append(found, e)
+				}
+			}
+			if next <= from {
+				break
+			}
+			buf, from = entries, next
+		}
+	}
+	return found, nil
 }
 
 // isGone reports whether an event is no longer, or never was, at a position.

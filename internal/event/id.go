@@ -10,6 +10,21 @@ import (
 	"time"
 )
 
+// IDTime is the time in an id that NewID has made, in milliseconds since 1970; ok is false for what is no UUID version 7.
+func IDTime(id string) (ms uint64, ok bool) {
+	if len(id) != 36 || id[8] != '-' || id[13] != '-' || id[14] != '7' {
+		return 0, false
+	}
+	var b [6]byte
+	if _, err := hex.Decode(b[:4], []byte(id[:8])); err != nil {
+		return 0, false
+	}
+	if _, err := hex.Decode(b[4:], []byte(id[9:13])); err != nil {
+		return 0, false
+	}
+	return uint64(binary.BigEndian.Uint32(b[:4]))<<16 | uint64(binary.BigEndian.Uint16(b[4:])), true
+}
+
 // lastID is the time of the newest id, in 4096ths of a millisecond since 1970.
 var lastID atomic.Uint64
 

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -485,49 +484,6 @@ func ruleKey(bus, name string, revision uint64) []byte {
 	return u64(append(k, 0), revision)
 }
 
-// textHash is the hash of an id or a subject in the views' keys: FNV-1a with a final mix, the same after a restart, and
-// good enough for keys whose events are compared when they are read.
-func textHash(s string) uint64 {
-	h := uint64(14695981039346656037)
-	for i := 0; i < len(s); i++ {
-		h = (h ^ uint64(s[i])) * 1099511628211
-	}
-	h ^= h >> 32
-	h *= 0x9E3779B97F4A7C15
-	return h ^ h>>29
-}
-
-const bucketBits = 20 // events in one bucket of the id and subject views, so that whole buckets can be trimmed
-
-// textKeys are keys of the id and subject views, gathered so that they are set in order: the memory table of the
-// database finds the place of a key faster from the one before.
-type textKeys struct {
-	buf  []byte
-	ends []int
-}
-
-func (t *textKeys) add(letter byte, bus, text string, seq uint64) {
-	t.buf = append(append(append(t.buf, letter), bus...), 0)
-	t.buf = u64(u64(u32(t.buf, uint32(seq>>bucketBits)), textHash(text)), seq)
-	t.ends = append(t.ends, len(t.buf))
-}
-
-func (t *textKeys) set(b *pebble.Batch) error {
-	keys := make([][]byte, 0, len(t.ends))
-	start := 0
-	for _, end := range t.ends {
-		keys = append(keys, t.buf[start:end])
-		start = end
-	}
-	slices.SortFunc(keys, bytes.Compare)
-	for _, k := range keys {
-		if err := b.Set(k, nil, nil); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Gone is an event that JOURNEY knows and the event stream has lost.
 type Gone struct {
 	Seq  uint64
@@ -556,7 +512,10 @@ func (j *Journal) Index(bus string, entries []eventlog.Entry, gone []Gone, next 
 			runs.add(seq, hour)
 		}
 	}
-	var keys textKeys
+	var t texts
+	if t.highest, err = j.highestMinted(bus); err != nil {
+		return err
+	}
 	var errs []error
 	for _, e := range entries {
 		for ; len(gone) > 0 && gone[0].Seq < e.Seq; gone = gone[1:] {
@@ -565,17 +524,13 @@ func (j *Journal) Index(bus string, entries []eventlog.Entry, gone []Gone, next 
 		if e.Seq <= done {
 			continue
 		}
-		ev := &e.Record.Event
-		keys.add('i', bus, ev.ID, e.Seq)
-		if ev.Subject != "" {
-			keys.add('s', bus, ev.Subject, e.Seq)
-		}
+		t.add(&e)
 		count(e.Seq, HourOf(e.Record.Received))
 	}
 	for _, g := range gone {
 		count(g.Seq, g.Hour)
 	}
-	errs = append(errs, keys.set(b))
+	errs = append(errs, t.set(b, bus))
 	for hour, n := range hours {
 		k := u32(key('a', bus), hour)
 		old, err := j.number(k)

@@ -3,6 +3,7 @@
 package journal_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -359,7 +360,18 @@ func dump(t *testing.T, j *journal.Journal) map[string]string {
 	t.Helper()
 	out := make(map[string]string)
 	if err := j.Each(func(k, v []byte) {
-		if k[0] != 'e' {
+		switch k[0] {
+		case 'e':
+		case 'i', 's': // a key for each batch
+			head, seq := k[:len(k)-8], binary.BigEndian.Uint64(k[len(k)-8:])
+			for back, n := uint64(0), 0; ; v = v[n:] {
+				seq -= back
+				out[fmt.Sprintf("%q %d", head, seq)] = ""
+				if back, n = binary.Uvarint(v); n <= 0 {
+					break
+				}
+			}
+		default:
 			out[fmt.Sprintf("%q", k)] = fmt.Sprintf("%x", v)
 		}
 	}); err != nil {

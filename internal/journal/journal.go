@@ -23,7 +23,7 @@ type Options struct {
 }
 
 // viewFormat changes when a view's layout does; views of another format are deleted and rebuilt.
-const viewFormat = "6"
+const viewFormat = "7"
 
 // Journal is the set of views. See the package comment for who may call what.
 type Journal struct {
@@ -167,8 +167,9 @@ func (s view) get(k []byte) ([]byte, error) {
 //
 //	w  'J' | 'E' | 'R'                             -> seq           positions the views hold
 //	f                                              -> seq           floor
-//	i  seq>>20 (4), hash of id (8), seq (8)        -> ""            events by id
-//	s  seq>>20 (4), hash of subject (8), seq (8)   -> ""            events by subject
+//	i  seq>>20 (4), hash of id (8), seq (8)        -> steps back    events by id, those of one batch together
+//	s  seq>>20 (4), hash of subject (8), seq (8)   -> steps back    events by subject
+//	t  highest time (8), last seq (8)              -> first, times  runs of events whose ids the bridge chose
 //	r  last seq (8)                                -> first, JOURNEY seq    what one message routed
 //	j  seq (8), JOURNEY seq (8)                    -> ""            messages with outcomes of an event, but for the one that routed it
 //	p  seq (8), rule, 0, target                    -> pending       deliveries not settled for good

@@ -36,49 +36,6 @@ func (s view) scan(prefix, start []byte, fn func(k, v []byte) (bool, error)) err
 	return it.Error()
 }
 
-// ByID returns the positions below before (0 = all) of events that may have the id, newest first, at most limit: a hash
-// was compared, so the caller reads and compares.
-func (j *Journal) ByID(bus, id string, before uint64, limit int) ([]uint64, error) {
-	return j.byText('i', bus, id, before, limit)
-}
-
-// BySubject returns the positions below before (0 = all) of events that may have the subject, newest first.
-func (j *Journal) BySubject(bus, subject string, before uint64, limit int) ([]uint64, error) {
-	return j.byText('s', bus, subject, before, limit)
-}
-
-func (j *Journal) byText(letter byte, bus, text string, before uint64, limit int) ([]uint64, error) {
-	last, err := j.Indexed(bus)
-	if err != nil {
-		return nil, err
-	}
-	if before > 0 {
-		last = min(last, before-1)
-	}
-	prefix := key(letter, bus)
-	it, err := j.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
-	if err != nil {
-		return nil, fmt.Errorf("read views: %w", err)
-	}
-	defer it.Close()
-	if !it.First() {
-		return nil, it.Error()
-	}
-	oldest := binary.BigEndian.Uint32(it.Key()[len(prefix):])
-	hash := textHash(text)
-	var found []uint64
-	for bucket := uint32(last >> bucketBits); len(found) < limit && last > 0; bucket-- {
-		in := u64(u32(bytes.Clone(prefix), bucket), hash)
-		for ok := it.SeekLT(u64(bytes.Clone(in), last+1)); ok && bytes.HasPrefix(it.Key(), in) && len(found) < limit; ok = it.Prev() {
-			found = append(found, binary.BigEndian.Uint64(it.Key()[len(in):]))
-		}
-		if bucket <= oldest {
-			break
-		}
-	}
-	return found, it.Error()
-}
-
 // Routing says which JOURNEY message routed an event.
 type Routing struct{ First, Last, Record uint64 }
 

@@ -32,7 +32,7 @@ func (j *Journal) Trim(bus string, seq, record uint64) error {
 		return err
 	}
 	below('m', m.First)
-	errs = append(errs, j.dropRules(b, bus, m.First, record), j.forgetDrops(b, bus, seq))
+	errs = append(errs, j.trimMinted(b, bus, seq), j.dropRules(b, bus, m.First, record), j.forgetDrops(b, bus, seq))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (j *Journal) Forget(bus string) error {
 	})}
 	waiting, err := j.forgetBacklogs(b, bus)
 	errs = append(errs, err)
-	for _, letter := range []byte("wfisrjpmuaebloyz") {
+	for _, letter := range []byte("wfisrjpmuaebloyzt") {
 		prefix := key(letter, bus)
 		errs = append(errs, b.DeleteRange(prefix, after(prefix), nil))
 	}

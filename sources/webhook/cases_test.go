@@ -164,6 +164,14 @@ func TestSNSConfirmsItsOwnTopicsOnly(t *testing.T) {
 			m["SigningCertURL"] = "https://evil.example/SimpleNotificationService-1.pem"
 		}},
 		{name: "a certificate that is none", body: message(snsTopic, confirm), want: 403, edit: func(m map[string]string) { m["SigningCertURL"] = "https://sns.us-east-1.amazonaws.com/?x" }},
+		// An answer of the API of SNS may hold what its caller has written somewhere before.
+		{name: "an answer of the API", body: message(snsTopic, confirm), want: 403, edit: func(m map[string]string) {
+			m["SigningCertURL"] = "https://sns.us-east-1.amazonaws.com/?Action=GetEndpointAttributes&X=.pem"
+		}},
+		{name: "an answer of the API at the path of a certificate", body: message(snsTopic, confirm), want: 403, edit: func(m map[string]string) {
+			m["SigningCertURL"] = snsCert + "?Action=GetEndpointAttributes&X=.pem"
+		}},
+		{name: "another version of signatures", body: message(snsTopic, confirm), want: 403, edit: func(m map[string]string) { m["SignatureVersion"] = "3" }},
 		{name: "without a signature", body: message(snsTopic, confirm), want: 403, edit: func(m map[string]string) { delete(m, "Signature") }},
 		{name: "raw", body: message(snsTopic, confirm), want: 403, edit: func(m map[string]string) { delete(m, "Type") }},
 	} {
@@ -245,6 +253,41 @@ func TestTwilioJSON(t *testing.T) {
 		if status, answer := w.send(t, r); status != c.want {
 			t.Errorf("hash %q: answered %d %s, want %d", c.sum, status, answer, c.want)
 		}
+	}
+}
+
+// Twilio signs with a shared key where a webhook rule says so, and then says how.
+func TestTwilioSharedKey(t *testing.T) {
+	s := senderOf("twilio")
+	w := newWorld(t, func(base string) string {
+		return `{"provider":"twilio","secret":[{"value":"an auth token"},{"value":"` + secretText + `"}],"publicUrl":"` + base + `"}`
+	}, nil)
+	for i, c := range []struct {
+		name, signed, said string // the algorithms
+		want               int
+	}{
+		{"SHA-256", "HMAC_SHA256", "HMAC_SHA256", 204},
+		{"SHA-1", "HMAC_SHA1", "HMAC_SHA1", 204},
+		{"nothing is said", "HMAC_SHA1", "", 204},
+		{"SHA-256, and nothing is said", "HMAC_SHA256", "", 403},
+		{"SHA-256, and another is said", "HMAC_SHA256", "HMAC_SHA1", 403},
+		{"SHA-1, and another is said", "HMAC_SHA1", "HMAC_SHA256", 403},
+		{"one that nobody knows", "HMAC_SHA256", "HMAC_MD5", 403},
+	} {
+		body, _ := s.payload(i, time.Now())
+		r := s.sign(t, w.url, body, sharedKey(c.signed), time.Now())
+		if r.Header.Del("X-Twilio-Webhooks-Signature-Settings"); c.said != "" {
+			r.Header.Set("X-Twilio-Webhooks-Signature-Settings", "algorithm="+strings.ToLower(c.said)+" , key=k")
+		}
+		if status, answer := w.send(t, r); status != c.want {
+			t.Errorf("%s: answered %d %s, want %d", c.name, status, answer, c.want)
+		}
+	}
+	body, address := []byte(`{"AccountSid":"AC1","ConversationSid":"CH1"}`), ""
+	address = w.url + "?bodySHA256=" + hexSHA256(body)
+	r := post(t, address, body, sharedKey("HMAC_SHA256"), "X-Twilio-Signature", base64.StdEncoding.EncodeToString(sum(sha256.New, secretText, address)))
+	if status, answer := w.send(t, r); status != 204 {
+		t.Errorf("a body that is no form is answered %d %s", status, answer)
 	}
 }
 

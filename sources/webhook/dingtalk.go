@@ -4,6 +4,7 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha1"
@@ -64,30 +65,35 @@ type dingTalk struct {
 	token, key *secrets
 }
 
+var errDingTalk = fault.New(fault.Forbidden, "the query has no signature, timestamp and nonce")
+
 // dingTalkBlock is the block that padding fills.
 const dingTalkBlock = 32
 
 func (d *dingTalk) receive(_ context.Context, r *request) (taken, error) {
+	q := r.URL.Query()
+	sig, ts, nonce := cmp.Or(q.Get("msg_signature"), q.Get("signature")), q.Get("timestamp"), q.Get("nonce")
+	if sig == "" || ts == "" || nonce == "" {
+		return taken{}, errDingTalk
+	}
+	at, ok := parseWhen(ts)
+	if !ok {
+		return taken{}, errTimestamp
+	}
+	if err := d.h.fresh(r, at); err != nil {
+		return taken{}, err
+	}
+	if err := r.read(); err != nil {
+		return taken{}, err
+	}
 	var envelope struct {
 		Encrypt string `json:"encrypt"`
 	}
 	if json.Unmarshal(r.body, &envelope) != nil || envelope.Encrypt == "" {
 		return taken{}, fault.New(fault.Invalid, "the body has no encrypt")
 	}
-	q := r.URL.Query()
-	sig := q.Get("msg_signature")
-	if sig == "" {
-		sig = q.Get("signature")
-	}
-	token, err := d.prove(sig, q.Get("timestamp"), q.Get("nonce"), envelope.Encrypt)
+	token, err := d.prove(sig, ts, nonce, envelope.Encrypt)
 	if err != nil {
-		return taken{}, err
-	}
-	at, ok := parseWhen(q.Get("timestamp"))
-	if !ok {
-		return taken{}, fault.New(fault.Forbidden, "the timestamp is not one")
-	}
-	if err := d.h.fresh(r, at); err != nil {
 		return taken{}, err
 	}
 	key, text, err := d.decrypt(envelope.Encrypt)
@@ -124,9 +130,6 @@ func signDingTalk(parts ...string) string {
 
 // prove checks the signature and returns the token that it was made with.
 func (d *dingTalk) prove(sig, ts, nonce, encrypted string) (token string, err error) {
-	if sig == "" || ts == "" || nonce == "" {
-		return "", fault.New(fault.Forbidden, "the query has no signature, timestamp and nonce")
-	}
 	tokens, err := d.token.get(d.h.env)
 	if err != nil {
 		return "", err
@@ -137,7 +140,7 @@ func (d *dingTalk) prove(sig, ts, nonce, encrypted string) (token string, err er
 		}
 	}
 	if token == "" {
-		return "", errSignature()
+		return "", errSignature
 	}
 	return token, nil
 }

@@ -61,7 +61,7 @@ func (a *alibaba) prove(ctx context.Context, r *request) error {
 	}
 	sig, err := base64.StdEncoding.DecodeString(header)
 	if err != nil {
-		return errSignature()
+		return errSignature
 	}
 	at, ok := parseWhen(r.Header.Get("X-Eventbridge-Signature-Timestamp"))
 	if d := r.now.Sub(at); !ok || d > alibabaTolerance || d < -alibabaTolerance {
@@ -77,10 +77,13 @@ func (a *alibaba) prove(ctx context.Context, r *request) error {
 		return err
 	}
 	if !equalAny(tokens, r.Header.Get("X-Eventbridge-Signature-Token")) {
-		return fault.New(fault.Forbidden, "the token does not match")
+		return errToken
 	}
 	if m := r.Header.Get("X-Eventbridge-Hash-Method"); m != "SHA256" && m != "SHA-256" {
 		return fault.New(fault.Forbidden, "the hash method is not SHA256")
+	}
+	if err := r.read(); err != nil {
+		return err
 	}
 	key, err := a.certs.get(ctx, certURL)
 	if err != nil {
@@ -96,7 +99,7 @@ func (a *alibaba) prove(ctx context.Context, r *request) error {
 	signed.Write(r.body)
 	sum := sha256.Sum256([]byte(signed.String()))
 	if rsa.VerifyPKCS1v15(key, crypto.SHA256, sum[:], sig) != nil {
-		return errSignature()
+		return errSignature
 	}
 	return nil
 }

@@ -41,6 +41,9 @@ type feiShu struct {
 }
 
 func (f *feiShu) receive(_ context.Context, r *request) (taken, error) {
+	if err := r.read(); err != nil {
+		return taken{}, err
+	}
 	text, key, err := f.open(r)
 	if err != nil {
 		return taken{}, err
@@ -108,11 +111,11 @@ func (f *feiShu) prove(r *request, key string) error {
 	sum.Write([]byte(ts + r.Header.Get("X-Lark-Request-Nonce") + key))
 	sum.Write(r.body)
 	if subtle.ConstantTimeCompare([]byte(sig), []byte(hex.EncodeToString(sum.Sum(nil)))) == 0 {
-		return errSignature()
+		return errSignature
 	}
 	n, err := strconv.ParseInt(ts, 10, 64)
 	if err != nil {
-		return fault.New(fault.Forbidden, "the timestamp is not one")
+		return errTimestamp
 	}
 	return f.h.fresh(r, time.Unix(n, 0))
 }
@@ -127,7 +130,7 @@ func (f *feiShu) known(token string) error {
 		return err
 	}
 	if !equalAny(tokens, token) {
-		return fault.New(fault.Forbidden, "the token does not match")
+		return errToken
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ var generic = &provider{
 	open:  openGeneric,
 }
 
-// proof looks at one thing by which a sender proves itself.
+// proof looks at one thing by which a sender proves itself. The last one reads the body.
 type proof func(r *request) error
 
 type genericReceiver struct {
@@ -45,13 +45,6 @@ type genericReceiver struct {
 func openGeneric(h *hook) (receiver, error) {
 	g := &genericReceiver{h: h, values: map[string]value{}}
 	c := &h.s
-	if c.Signature != nil {
-		s, err := c.Signature.scheme(c.PublicURL)
-		if err != nil {
-			return nil, err
-		}
-		g.proofs = append(g.proofs, func(r *request) error { return s.verify(h, r) })
-	}
 	if c.Basic != nil {
 		passwords := &secrets{sources: c.Basic.Password}
 		g.proofs = append(g.proofs, func(r *request) error { return h.proveBasic(r, c.Basic.Username, passwords) })
@@ -62,6 +55,15 @@ func openGeneric(h *hook) (receiver, error) {
 	}
 	if c.Cert != nil {
 		g.proofs = append(g.proofs, func(r *request) error { return proveCertificate(r, c.Cert.Names) })
+	}
+	if c.Signature != nil {
+		s, err := c.Signature.scheme(c.PublicURL)
+		if err != nil {
+			return nil, err
+		}
+		g.proofs = append(g.proofs, func(r *request) error { return s.verify(h, r) })
+	} else {
+		g.proofs = append(g.proofs, (*request).read)
 	}
 	for name, text := range c.Event.all() {
 		v, err := parseValue(text)
@@ -257,6 +259,11 @@ func parseSigned(text, publicURL string) ([]part, error) {
 	return parts, nil
 }
 
+var (
+	errBasic  = fault.New(fault.Unauthorized, "user name and password do not match")
+	errBearer = fault.New(fault.Unauthorized, "the token does not match")
+)
+
 func (h *hook) proveBasic(r *request, user string, passwords *secrets) error {
 	u, p, ok := r.BasicAuth()
 	list, err := passwords.get(h.env)
@@ -266,7 +273,7 @@ func (h *hook) proveBasic(r *request, user string, passwords *secrets) error {
 	sameUser := equalAny([]string{user}, u)
 	samePassword := equalAny(list, p)
 	if !ok || !sameUser || !samePassword {
-		return fault.New(fault.Unauthorized, "user name and password do not match")
+		return errBasic
 	}
 	return nil
 }
@@ -278,7 +285,7 @@ func (h *hook) proveBearer(r *request, tokens *secrets) error {
 		return err
 	}
 	if !equalAny(list, strings.TrimSpace(token)) || !strings.EqualFold(scheme, "Bearer") {
-		return fault.New(fault.Unauthorized, "the token does not match")
+		return errBearer
 	}
 	return nil
 }

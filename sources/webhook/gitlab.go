@@ -73,7 +73,7 @@ func gitlabEvent(kind string, p payload) (suffix, subject string, at time.Time) 
 	return p.first("object_attributes.action", "action"), p.first("object_attributes.id", "object_attributes.slug"), at
 }
 
-// proveGitLab checks a signature if there is one, else the token.
+// proveGitLab checks a signature if there is one, else the token, and reads the body.
 func (h *hook) proveGitLab(r *request) error {
 	if r.Header.Get("Webhook-Signature") != "" {
 		return h.proveStandard(r, "Webhook-")
@@ -87,7 +87,7 @@ func (h *hook) proveGitLab(r *request) error {
 		return err
 	}
 	if !equalAny(secrets, token) {
-		return fault.New(fault.Forbidden, "the token does not match")
+		return errToken
 	}
-	return nil
+	return r.read()
 }

@@ -16,8 +16,9 @@ import (
 	"time"
 )
 
-// nodePackages are libraries that only npm has: Amazon's validator of SNS messages, and one of DingTalk's callbacks.
-const nodePackages = `{"private":true,"dependencies":{"sns-validator":"0.3.5","dingtalk-encrypt":"1.2.3"}}`
+// nodePackages are libraries that only npm has: Amazon's validator of SNS messages, one of DingTalk's callbacks, and Twilio's, which
+// knows shared keys.
+const nodePackages = `{"private":true,"dependencies":{"sns-validator":"0.3.5","dingtalk-encrypt":"1.2.3","twilio":"6.3.1"}}`
 
 // nodeOracle reads one request a line and says whether the library takes it. The certificate of SNS comes from the test, in place
 // of the download from Amazon.
@@ -31,17 +32,22 @@ https.get = (url, cb) => {
   res.end(input.cert);
   return { on() { return this; } };
 };
-const Validator = require('sns-validator'), Ding = require('dingtalk-encrypt');
+const Validator = require('sns-validator'), Ding = require('dingtalk-encrypt'), twilio = require('twilio/lib/webhooks/webhooks');
 const take = {
   'aws-sns': r => new Promise(done => {
     try { new Validator().validate(r.body, err => done(!err)); } catch (e) { done(false); }
   }),
   dingtalk: async r => {
     try {
-      const q = new URL('http://x/' + r.query).searchParams;
+      const q = new URL(r.url).searchParams;
       new Ding(input.token, input.aesKey, input.owner).getDecryptMsg(q.get('msg_signature'), q.get('timestamp'), q.get('nonce'), JSON.parse(r.body).encrypt);
       return true;
     } catch (e) { return false; }
+  },
+  twilio: async r => {
+    const settings = r.header[twilio.SIGNATURE_SETTINGS_HEADER];
+    return twilio.validateRequest(input.secret, r.header[twilio.SIGNATURE_HEADER], r.url, Object.fromEntries(new URLSearchParams(r.body)),
+      twilio.getSignatureAlgorithm(settings));
   },
 };
 (async () => {
@@ -52,9 +58,10 @@ const take = {
 `
 
 type nodeRequest struct {
-	Name  string `json:"name"`
-	Query string `json:"query"`
-	Body  string `json:"body"`
+	Name   string            `json:"name"`
+	URL    string            `json:"url"`
+	Header map[string]string `json:"header"`
+	Body   string            `json:"body"`
 
 	good bool
 }
@@ -73,13 +80,16 @@ func TestNodeLibrariesAgree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signedIn := map[string]string{"aws-sns": `"Message":"`, "dingtalk": `"encrypt":"`}
+	signedIn := map[string]string{"aws-sns": `"Message":"`, "dingtalk": `"encrypt":"`, "twilio": `MessageSid=`}
 	var requests []nodeRequest
-	for _, name := range []string{"aws-sns", "dingtalk"} {
+	for _, name := range []string{"aws-sns", "dingtalk", "twilio"} {
 		s := senders[slices.IndexFunc(senders, func(s sender) bool { return s.name == name })]
 		w := newWorld(t, s.config, new(vault).edit)
 		for i := range 20 {
 			payload, header := s.payload(i, time.Now())
+			if name == "twilio" && i%4 > 0 { // else the account's token signs
+				header = sharedKey([]string{"HMAC_SHA1", "HMAC_SHA256", "HMAC_SHA256"}[i%4-1])
+			}
 			r := s.sign(t, w.url, payload, header, time.Now())
 			body, err := io.ReadAll(r.Body)
 			if err != nil {
@@ -94,12 +104,18 @@ func TestNodeLibrariesAgree(t *testing.T) {
 				if status, answer := w.send(t, ours); status < 300 != good {
 					t.Errorf("%s, signed well %v: we answer %d %s", name, good, status, answer)
 				}
-				requests = append(requests, nodeRequest{name, "?" + r.URL.RawQuery, string(body), good})
+				said := map[string]string{}
+				for _, h := range []string{"X-Twilio-Signature", "X-Twilio-Webhooks-Signature-Settings"} {
+					if v := r.Header.Get(h); v != "" {
+						said[h] = v
+					}
+				}
+				requests = append(requests, nodeRequest{name, r.URL.String(), said, string(body), good})
 			}
 		}
 	}
 	in, err := json.Marshal(map[string]any{"certURL": snsCert, "cert": string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})), "requests": requests,
-		"token": dingToken, "aesKey": dingAESKey, "owner": dingOwner})
+		"secret": secretText, "token": dingToken, "aesKey": dingAESKey, "owner": dingOwner})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -243,8 +243,17 @@ func signTwilio(t testing.TB, address string, body []byte, header http.Header, _
 	for _, name := range names {
 		text += name + form.Get(name)
 	}
+	h := sha1.New
+	if strings.HasSuffix(header.Get("X-Twilio-Webhooks-Signature-Settings"), "=HMAC_SHA256") {
+		h = sha256.New
+	}
 	return post(t, address, body, header, "Content-Type", "application/x-www-form-urlencoded; charset=UTF-8",
-		"X-Twilio-Signature", base64.StdEncoding.EncodeToString(sum(sha1.New, secretText, text)))
+		"X-Twilio-Signature", base64.StdEncoding.EncodeToString(sum(h, secretText, text)))
+}
+
+// sharedKey is what Twilio says when a shared key signs.
+func sharedKey(algorithm string) http.Header {
+	return headers("X-Twilio-Webhooks-Signature-Settings", "key=webhooks_sharedkey_01,algorithm="+algorithm)
 }
 
 func signStandard(t testing.TB, address string, body []byte, header http.Header, at time.Time) *http.Request {

@@ -61,7 +61,8 @@ func member(list, separator, prefix string) string {
 // maxSignatures bounds how many signatures of one header are looked at.
 const maxSignatures = 16
 
-// verify checks a request against every secret there is. The time depends on the sender's input only by its length.
+// verify reads the body and checks a request against every secret there is. The time depends on what the sender signed only by
+// its length; a header that holds no signature, or too old a one, is refused before the body is read.
 func (s *scheme) verify(h *hook, r *request) error {
 	header, err := r.header(s.header)
 	if err != nil {
@@ -74,11 +75,18 @@ func (s *scheme) verify(h *hook, r *request) error {
 		}
 		n, err := strconv.ParseInt(ts, 10, 64)
 		if err != nil {
-			return fault.New(fault.Forbidden, "the timestamp is not one")
+			return errTimestamp
 		}
 		if err := h.fresh(r, time.Unix(n, 0)); err != nil {
 			return err
 		}
+	}
+	given := s.given(header)
+	if len(given) == 0 {
+		return errSignature
+	}
+	if err := r.read(); err != nil {
+		return err
 	}
 	secrets, err := h.s.secrets.get(h.env)
 	if err != nil {
@@ -88,7 +96,6 @@ func (s *scheme) verify(h *hook, r *request) error {
 	if s.signed != nil {
 		signed = s.signed(r, ts)
 	}
-	given := s.given(header)
 	good := 0
 	for _, sec := range secrets {
 		key := []byte(sec)
@@ -105,7 +112,7 @@ func (s *scheme) verify(h *hook, r *request) error {
 		}
 	}
 	if good == 0 {
-		return errSignature()
+		return errSignature
 	}
 	return nil
 }

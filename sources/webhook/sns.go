@@ -6,8 +6,8 @@ import (
 	"context"
 	"crypto"
 	"crypto/rsa"
-	"crypto/sha1"
-	"crypto/sha256"
+	_ "crypto/sha1"
+	_ "crypto/sha256"
 	"encoding/base64"
 	"net/http"
 	"net/url"
@@ -35,12 +35,19 @@ var sns = &provider{
 // snsHost is where Amazon keeps the certificates, and what a subscription is confirmed at.
 var snsHost = regexp.MustCompile(`^sns\.[a-z0-9-]+\.amazonaws\.com(\.cn)?$`)
 
+// snsCertificate is the name of a certificate there. At other paths the same host answers calls of its API, and some of those
+// answers hold text that anybody has chosen, a certificate of his own for one.
+var snsCertificate = regexp.MustCompile(`^/SimpleNotificationService-[0-9A-Za-z]+\.pem$`)
+
 type snsReceiver struct {
 	h     *hook
 	certs *certificates
 }
 
 func (s *snsReceiver) receive(ctx context.Context, r *request) (taken, error) {
+	if err := r.read(); err != nil {
+		return taken{}, err
+	}
 	p, err := parsePayload(r.body)
 	if err != nil {
 		return taken{}, err
@@ -83,12 +90,20 @@ func isSNS(address string) bool {
 	return err == nil && u.Scheme == "https" && u.User == nil && snsHost.MatchString(u.Host)
 }
 
+func isSNSCertificate(address string) bool {
+	u, err := url.Parse(address)
+	return isSNS(address) && err == nil && snsCertificate.MatchString(u.EscapedPath()) && u.RawQuery == "" && !u.ForceQuery && u.Fragment == ""
+}
+
 // snsFields are what is signed, by type, in order; what is not there is left out.
 var snsFields = map[string][]string{
 	"Notification":             {"Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"},
 	"SubscriptionConfirmation": {"Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"},
 	"UnsubscribeConfirmation":  {"Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"},
 }
+
+// snsHashes are the versions of signatures. Importing the packages makes the hashes available.
+var snsHashes = map[string]crypto.Hash{"1": crypto.SHA1, "2": crypto.SHA256}
 
 // prove checks the signature with the certificate that the message names, which must be at Amazon's.
 func (s *snsReceiver) prove(ctx context.Context, kind string, p payload) error {
@@ -97,12 +112,16 @@ func (s *snsReceiver) prove(ctx context.Context, kind string, p payload) error {
 		return fault.New(fault.Forbidden, "this is no message of SNS, or it is not signed")
 	}
 	certURL := p.first("SigningCertURL", "SigningCertUrl")
-	if !isSNS(certURL) || !strings.HasSuffix(certURL, ".pem") {
+	if !isSNSCertificate(certURL) {
 		return fault.New(fault.Forbidden, "the URL of the certificate is not Amazon's")
 	}
 	sig, err := base64.StdEncoding.DecodeString(p.text("Signature"))
 	if err != nil || len(sig) == 0 {
-		return errSignature()
+		return errSignature
+	}
+	hash, ok := snsHashes[p.text("SignatureVersion")]
+	if !ok {
+		return fault.New(fault.Forbidden, "the version of the signature is not 1 or 2")
 	}
 	if !s.h.isFresh(p.when("Timestamp")) {
 		return fault.New(fault.Forbidden, "the message is too old")
@@ -117,16 +136,10 @@ func (s *snsReceiver) prove(ctx context.Context, kind string, p payload) error {
 			signed.WriteString(name + "\n" + scalar(v) + "\n")
 		}
 	}
-	hash, sum := crypto.SHA1, []byte(nil)
-	if p.text("SignatureVersion") == "2" {
-		s := sha256.Sum256([]byte(signed.String()))
-		hash, sum = crypto.SHA256, s[:]
-	} else {
-		s := sha1.Sum([]byte(signed.String()))
-		sum = s[:]
-	}
-	if rsa.VerifyPKCS1v15(key, hash, sum, sig) != nil {
-		return errSignature()
+	h := hash.New()
+	h.Write([]byte(signed.String()))
+	if rsa.VerifyPKCS1v15(key, hash, h.Sum(nil), sig) != nil {
+		return errSignature
 	}
 	return nil
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
-	"github.com/rialto-bridge/rialto/internal/fault"
 )
 
 // standard is https://www.standardwebhooks.com, and what Svix sends, which differs in the names of the headers.
@@ -67,7 +66,7 @@ func (h *hook) cloudEvents(r *request) (taken, error) {
 	return taken{events: evs}, err
 }
 
-// proveStandard checks a signature by Standard Webhooks 1.0: v1 is an HMAC, v1a is ed25519.
+// proveStandard reads the body and checks a signature by Standard Webhooks 1.0: v1 is an HMAC, v1a is ed25519.
 func (h *hook) proveStandard(r *request, prefix string) error {
 	id, err := r.header(prefix + "Id")
 	if err != nil {
@@ -83,9 +82,16 @@ func (h *hook) proveStandard(r *request, prefix string) error {
 	}
 	n, err := strconv.ParseInt(ts, 10, 64)
 	if err != nil {
-		return fault.New(fault.Forbidden, "the timestamp is not one")
+		return errTimestamp
 	}
 	if err := h.fresh(r, time.Unix(n, 0)); err != nil {
+		return err
+	}
+	given := standardSignatures(header)
+	if len(given) == 0 {
+		return errSignature
+	}
+	if err := r.read(); err != nil {
 		return err
 	}
 	secrets, err := h.s.secrets.get(h.env)
@@ -93,17 +99,41 @@ func (h *hook) proveStandard(r *request, prefix string) error {
 		return err
 	}
 	signed := append([]byte(id+"."+ts+"."), r.body...)
-	given := strings.SplitN(header, " ", maxSignatures+1)
 	for _, s := range secrets {
-		if standardMatches(s, signed, given[:min(len(given), maxSignatures)]) {
+		if standardMatches(s, signed, given) {
 			return nil
 		}
 	}
-	return errSignature()
+	return errSignature
 }
 
+// standardSignature is one of a header.
+type standardSignature struct {
+	version string
+	sum     []byte
+}
+
+// standardSignatures reads a header. What is no signature is left out.
+func standardSignatures(header string) []standardSignature {
+	parts := strings.SplitN(header, " ", maxSignatures+1)
+	var out []standardSignature
+	for _, p := range parts[:min(len(parts), maxSignatures)] {
+		version, text, _ := strings.Cut(p, ",")
+		if sum, err := base64.StdEncoding.DecodeString(text); err == nil && (version == versionHMAC || version == versionEd25519) {
+			out = append(out, standardSignature{version, sum})
+		}
+	}
+	return out
+}
+
+// Versions of signatures.
+const (
+	versionHMAC    = "v1"
+	versionEd25519 = "v1a"
+)
+
 // standardMatches reports whether one of some signatures is good by a secret.
-func standardMatches(secret string, signed []byte, given []string) bool {
+func standardMatches(secret string, signed []byte, given []standardSignature) bool {
 	public, asymmetric := strings.CutPrefix(secret, "whpk_")
 	key, err := base64.StdEncoding.DecodeString(public)
 	if !asymmetric {
@@ -117,18 +147,15 @@ func standardMatches(secret string, signed []byte, given []string) bool {
 	}
 	good := 0
 	for _, g := range given {
-		version, text, _ := strings.Cut(g, ",")
-		sum, err := base64.StdEncoding.DecodeString(text)
 		switch {
-		case err != nil:
-		case asymmetric && version == "v1a":
-			if ed25519.Verify(key, signed, sum) {
+		case asymmetric && g.version == versionEd25519:
+			if ed25519.Verify(key, signed, g.sum) {
 				good = 1
 			}
-		case !asymmetric && version == "v1":
+		case !asymmetric && g.version == versionHMAC:
 			mac := hmac.New(sha256.New, key)
 			mac.Write(signed)
-			good |= subtle.ConstantTimeCompare(mac.Sum(nil), sum)
+			good |= subtle.ConstantTimeCompare(mac.Sum(nil), g.sum)
 		}
 	}
 	return good == 1

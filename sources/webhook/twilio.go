@@ -10,6 +10,7 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/hex"
+	"hash"
 	"maps"
 	"net/http"
 	"net/url"
@@ -18,26 +19,35 @@ import (
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/fault"
 )
 
-// twilio is https://www.twilio.com/docs/usage/security. The URL that Twilio calls is part of what it signs.
+// twilio is https://www.twilio.com/docs/usage/security, and https://www.twilio.com/docs/usage/webhooks/webhook-shared-keys for
+// signatures with a shared key. The URL that Twilio calls is part of what it signs.
 var twilio = &provider{
 	name: "twilio", title: "Twilio", fields: []string{"secret", "publicUrl"}, within: 9 * time.Second, status: http.StatusNoContent,
-	doc: "The secret is the auth token of the account; `publicUrl` is the base of the URL that Twilio was told, since that is part of what it signs. " +
+	doc: "The secret is the auth token of the account, or the secret of a shared key where a webhook rule says that one signs (HMAC-SHA256 or " +
+		"HMAC-SHA1, as the header `X-Twilio-Webhooks-Signature-Settings` names it); give both while you change over. `publicUrl` is the base of the URL that Twilio was told, since that is part of what it signs. " +
 		"The fields of a form become a JSON object. `type` is `com.twilio.message.<status>`, `com.twilio.call.<status>` and so on, `source` " +
 		"`twilio:<account>`, `subject` the SID. The answer is empty (204): for a call that wants instructions, answer by a webhook of your own.",
 	open: func(h *hook) (receiver, error) { return h.twilio, nil },
 }
 
 func (h *hook) twilio(_ context.Context, r *request) (taken, error) {
+	given, err := twilioSignatureOf(r)
+	if err != nil {
+		return taken{}, err
+	}
+	if err := r.read(); err != nil {
+		return taken{}, err
+	}
 	form := url.Values{}
-	var err error
 	if isForm(r.Request) {
 		if form, err = r.form(); err != nil {
 			return taken{}, err
 		}
 	}
-	if err := h.proveTwilio(r, form); err != nil {
+	if err := h.proveTwilio(r, given, form); err != nil {
 		return taken{}, err
 	}
 	data := r.body
@@ -78,20 +88,40 @@ func twilioKind(p payload) (kind, sid, status string) {
 	return "event", "", ""
 }
 
-// proveTwilio checks the HMAC-SHA1 of the URL and the sorted fields. A body that is no form is in the URL by its hash.
-func (h *hook) proveTwilio(r *request, form url.Values) error {
+// twilioSignature is a signature and how it was made.
+type twilioSignature struct {
+	hash func() hash.Hash
+	sum  []byte
+}
+
+// twilioSignatureOf reads the headers. Only what is signed with a shared key says how.
+func twilioSignatureOf(r *request) (s twilioSignature, err error) {
 	header, err := r.header("X-Twilio-Signature")
 	if err != nil {
-		return err
+		return s, err
 	}
-	given, err := base64.StdEncoding.DecodeString(header)
-	if err != nil {
-		return errSignature()
+	switch strings.ToUpper(member(r.Header.Get("X-Twilio-Webhooks-Signature-Settings"), ",", "algorithm=")) {
+	case "", "HMAC_SHA1":
+		s.hash = sha1.New
+	case "HMAC_SHA256":
+		s.hash = sha256.New
+	default:
+		return s, errTwilioAlgorithm
 	}
+	if s.sum, err = base64.StdEncoding.DecodeString(header); err != nil {
+		return s, errSignature
+	}
+	return s, nil
+}
+
+var errTwilioAlgorithm = fault.New(fault.Forbidden, "the algorithm of the signature is not HMAC_SHA1 or HMAC_SHA256")
+
+// proveTwilio checks the HMAC of the URL and the sorted fields. A body that is no form is in the URL by its hash.
+func (h *hook) proveTwilio(r *request, given twilioSignature, form url.Values) error {
 	if sum := r.URL.Query().Get("bodySHA256"); sum != "" || !isForm(r.Request) {
 		want, got := sha256.Sum256(r.body), make([]byte, sha256.Size)
 		if n, err := hex.Decode(got, []byte(sum)[:min(len(sum), 2*sha256.Size)]); err != nil || subtle.ConstantTimeCompare(got[:n], want[:]) == 0 {
-			return errSignature()
+			return errSignature
 		}
 		form = url.Values{}
 	}
@@ -102,18 +132,18 @@ func (h *hook) proveTwilio(r *request, form url.Values) error {
 	good := 0
 	for _, token := range secrets {
 		for _, u := range twilioURLs(h.s.PublicURL + r.URL.RequestURI()) {
-			mac := hmac.New(sha1.New, []byte(token))
+			mac := hmac.New(given.hash, []byte(token))
 			mac.Write([]byte(u))
 			for _, name := range slices.Sorted(maps.Keys(form)) {
 				for _, value := range sortedOnce(form[name]) {
 					mac.Write([]byte(name + value))
 				}
 			}
-			good |= subtle.ConstantTimeCompare(mac.Sum(nil), given)
+			good |= subtle.ConstantTimeCompare(mac.Sum(nil), given.sum)
 		}
 	}
 	if good == 0 {
-		return errSignature()
+		return errSignature
 	}
 	return nil
 }

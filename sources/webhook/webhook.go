@@ -41,7 +41,8 @@ type provider struct {
 	open             func(h *hook) (receiver, error)
 }
 
-// receiver proves a request and says what is to become of it. A *fault.Error is the answer to what is not good.
+// receiver proves a request and says what is to become of it. A *fault.Error is the answer to what is not good. It reads the
+// body once what stands outside of it is not wrong by itself: most of a flood ends before that.
 type receiver func(ctx context.Context, r *request) (taken, error)
 
 // taken is what a request holds: events to be stored before the answer.
@@ -76,25 +77,36 @@ func (h *hook) Run(ctx context.Context, _ sources.Emit) error {
 
 // ServeHook is sources.HookHandler.ServeHook.
 func (h *hook) ServeHook(w http.ResponseWriter, r *http.Request, emit sources.Emit) error {
+	late := time.Now().Add(h.provider.within)
 	if !h.allowed(r.RemoteAddr) {
-		return fault.New(fault.Forbidden, "the address is not allowed here")
+		return errAddress
 	}
-	ctx, cancel := context.WithTimeoutCause(r.Context(), h.provider.within, errors.New("the commit takes longer than the sender waits"))
+	req, err := h.accept(r)
+	if err != nil {
+		return err
+	}
+	t, err := h.receive(r.Context(), req)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithDeadlineCause(r.Context(), late, errLate)
 	defer cancel()
-	req, err := h.read(r)
-	if err != nil {
-		return err
-	}
-	t, err := h.receive(ctx, req)
-	if err != nil {
-		return err
-	}
 	if err := h.store(ctx, t.events, emit); err != nil {
 		return err
 	}
 	h.answer(w, t.answer)
 	return nil
 }
+
+// Answers to what is not proved. They are made once: in a flood they are what is most of it.
+var (
+	errAddress   = fault.New(fault.Forbidden, "the address is not allowed here")
+	errSignature = fault.New(fault.Forbidden, "the signature does not match") // whatever is wrong with it
+	errTimestamp = fault.New(fault.Forbidden, "the timestamp is not one")
+	errToken     = fault.New(fault.Forbidden, "the token does not match")
+)
+
+var errLate = errors.New("the commit takes longer than the sender waits")
 
 // store commits what is not known yet.
 func (h *hook) store(ctx context.Context, evs []event.Event, emit sources.Emit) error {
@@ -146,15 +158,16 @@ func (h *hook) allowed(remote string) bool {
 	return false
 }
 
-// request is a request whose body has been read.
+// request is a request of which the body is read by read.
 type request struct {
 	*http.Request
-	body []byte
-	now  time.Time
+	body  []byte
+	limit int // of the body
+	now   time.Time
 }
 
-// read reads the body. A form may be longer than what it holds.
-func (h *hook) read(r *http.Request) (*request, error) {
+// accept looks at what a request says of its body. A form may be longer than what it holds.
+func (h *hook) accept(r *http.Request) (*request, error) {
 	limit := h.env.MaxData
 	if isForm(r) {
 		limit = 3*limit + 64<<10
@@ -165,15 +178,20 @@ func (h *hook) read(r *http.Request) (*request, error) {
 	if r.ContentLength > int64(limit) {
 		return nil, fault.New(fault.TooLarge, "the body is larger than %d bytes", limit)
 	}
+	return &request{Request: r, limit: limit, now: h.env.Now()}, nil
+}
+
+// read reads the body.
+func (r *request) read() (err error) {
 	// Memory for what has come and not for what is announced: nobody has shown yet who he is.
-	body, err := io.ReadAll(io.LimitReader(r.Body, int64(limit)+1))
+	r.body, err = io.ReadAll(io.LimitReader(r.Body, int64(r.limit)+1))
 	switch {
 	case err != nil:
-		return nil, &fault.Error{Kind: fault.Invalid, Message: "the body is not complete", Err: err}
-	case len(body) > limit:
-		return nil, fault.New(fault.TooLarge, "the body is larger than %d bytes", limit)
+		return &fault.Error{Kind: fault.Invalid, Message: "the body is not complete", Err: err}
+	case len(r.body) > r.limit:
+		return fault.New(fault.TooLarge, "the body is larger than %d bytes", r.limit)
 	}
-	return &request{Request: r, body: body, now: h.env.Now()}, nil
+	return nil
 }
 
 func isForm(r *http.Request) bool {
@@ -185,13 +203,10 @@ func isForm(r *http.Request) bool {
 func (r *request) header(name string) (string, error) {
 	v := r.Header.Get(name)
 	if v == "" {
-		return "", fault.New(fault.Forbidden, "the header %s is missing", name)
+		return "", &fault.Error{Kind: fault.Forbidden, Message: "the header " + name + " is missing"}
 	}
 	return v, nil
 }
-
-// errSignature is the answer to every signature that is not good, whatever the reason.
-func errSignature() error { return fault.New(fault.Forbidden, "the signature does not match") }
 
 // fresh checks that a request was signed about now.
 func (h *hook) fresh(r *request, at time.Time) error {

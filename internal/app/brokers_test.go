@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,45 +21,62 @@ func rialtoBroker(tb testing.TB) broker {
 	return broker{s.mqtt, cmd.Process.Pid}
 }
 
-// mosquittoBroker is Mosquitto in memory: nothing is written to disk. Its queues have no limit.
+// mosquittoBroker is Mosquitto in memory: nothing is written to disk.
 func mosquittoBroker(tb testing.TB) broker {
+	tb.Helper()
+	addr, pid, _ := runMosquitto(tb, "persistence false\n")
+	return broker{addr, pid}
+}
+
+// runMosquitto runs Mosquitto with queues that have no limit, and with what config says besides. stop ends it as an operator does;
+// the test does so if nobody else does.
+func runMosquitto(tb testing.TB, config string) (addr string, pid int, stop func()) {
 	tb.Helper()
 	program, err := exec.LookPath("mosquitto")
 	if err != nil {
 		program = "/usr/sbin/mosquitto" // where Debian has it, outside of the path of users
 	}
 	if _, err := os.Stat(program); err != nil {
-		tb.Fatal("mosquitto is not installed; make bench-mqtt installs it")
+		tb.Fatal("mosquitto is not installed; make deps installs it")
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	addr := ln.Addr().(*net.TCPAddr)
+	addr = ln.Addr().String()
 	ln.Close() // Mosquitto cannot choose a port itself
-	config := filepath.Join(tb.TempDir(), "mosquitto.conf")
-	text := fmt.Sprintf("listener %d 127.0.0.1\nallow_anonymous true\npersistence false\nlog_type error\nmax_queued_messages 0\n", addr.Port)
-	if err := os.WriteFile(config, []byte(text), 0o644); err != nil { // it gives up the rights of root before it reads
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
 		tb.Fatal(err)
 	}
-	cmd := exec.Command(program, "-c", config)
+	file := filepath.Join(tb.TempDir(), "mosquitto.conf")
+	text := fmt.Sprintf("listener %s 127.0.0.1\nallow_anonymous true\nlog_type error\nmax_queued_messages 0\n%s", port, config)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil { // it gives up the rights of root before it reads
+		tb.Fatal(err)
+	}
+	cmd := exec.Command(program, "-c", file)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
+	stop = sync.OnceFunc(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		late := time.AfterFunc(10*time.Second, func() { cmd.Process.Kill() })
+		defer late.Stop()
+		if err := cmd.Wait(); err != nil {
+			tb.Errorf("mosquitto: %v", err)
+		}
 	})
+	tb.Cleanup(stop)
 	eventually(tb, 10*time.Second, func() (string, bool) {
-		nc, err := net.Dial("tcp", addr.String())
+		nc, err := net.Dial("tcp", addr)
 		if err != nil {
 			return err.Error(), false
 		}
 		return "", nc.Close() == nil
 	})
-	return broker{addr.String(), cmd.Process.Pid}
+	return addr, cmd.Process.Pid, stop
 }
 
 // openFiles raises the limit of open files as far as it may be, and returns how many connections that allows.

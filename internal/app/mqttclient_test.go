@@ -5,11 +5,15 @@ package app_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -22,14 +26,59 @@ import (
 	"github.com/rialto-bridge/rialto/sources/sourcetest"
 )
 
-// farBroker is a whole bridge as the broker that another one subscribes at, behind a wire that can be cut and that counts
-// acknowledgements.
+// upstream is what a source subscribes at. It keeps its sessions when it is stopped and started again.
+type upstream interface {
+	start(t testing.TB) (addr string)
+	stop(t testing.TB)
+}
+
+// farBridge is a whole bridge as the broker.
+type farBridge struct {
+	dir string
+	app *app.App
+}
+
+func (b *farBridge) start(t testing.TB) string {
+	t.Helper()
+	var err error
+	if b.app, err = app.Start(context.Background(), options(b.dir)); err != nil {
+		t.Fatal(err)
+	}
+	return b.app.MQTTAddr()
+}
+
+func (b *farBridge) stop(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := b.app.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// farMosquitto is Mosquitto as the broker, which writes what it keeps to disk when it ends.
+type farMosquitto struct {
+	dir string
+	end func()
+}
+
+func (b *farMosquitto) start(t testing.TB) string {
+	t.Helper()
+	// As root it would become a user who may not write there.
+	addr, _, end := runMosquitto(t, fmt.Sprintf("persistence true\npersistence_location %s/\nuser root\n", b.dir))
+	b.end = end
+	return addr
+}
+
+func (b *farMosquitto) stop(testing.TB) { b.end() }
+
+// farBroker is a broker behind a wire that can be cut and that counts acknowledgements.
 type farBroker struct {
-	dir  string
-	wire net.Listener
+	broker upstream
+	wire   net.Listener
 
 	mu         sync.Mutex // guards below
-	app        *app.App
+	addr       string
 	publisher  *paho.Client
 	conns      []net.Conn
 	puts, acks int
@@ -38,8 +87,8 @@ type farBroker struct {
 	all        sync.WaitGroup
 }
 
-func newFarBroker(t *testing.T) *farBroker {
-	b := &farBroker{dir: t.TempDir(), subscribed: make(chan struct{})}
+func newFarBroker(t *testing.T, broker upstream) *farBroker {
+	b := &farBroker{broker: broker, subscribed: make(chan struct{})}
 	b.open(t)
 	var err error
 	if b.wire, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
@@ -57,30 +106,23 @@ func newFarBroker(t *testing.T) *farBroker {
 
 func (b *farBroker) open(t testing.TB) {
 	t.Helper()
-	a, err := app.Start(context.Background(), options(b.dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	addr := b.broker.start(t)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.app = a
+	b.addr = addr
 }
 
 func (b *farBroker) close(t testing.TB) {
 	t.Helper()
 	b.mu.Lock()
-	a, p := b.app, b.publisher
+	p := b.publisher
 	b.publisher = nil
 	b.mu.Unlock()
 	if p != nil {
 		_ = p.Disconnect(&paho.Disconnect{}) // or the end of the broker does it
 		<-p.Done()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	if err := a.Close(ctx); err != nil {
-		t.Error(err)
-	}
+	b.broker.stop(t)
 }
 
 // accept passes connections on to wherever the broker is by now.
@@ -91,7 +133,7 @@ func (b *farBroker) accept() {
 			return
 		}
 		b.mu.Lock()
-		address := b.app.MQTTAddr()
+		address := b.addr
 		b.mu.Unlock()
 		out, err := net.Dial("tcp", address)
 		if err != nil {
@@ -155,7 +197,7 @@ func (b *farBroker) Put(t testing.TB, data []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), sourcetest.Patience)
 	defer cancel()
 	b.mu.Lock()
-	p, address := b.publisher, b.app.MQTTAddr()
+	p, address := b.publisher, b.addr
 	b.puts++
 	b.mu.Unlock()
 	if p == nil {
@@ -200,7 +242,99 @@ func (b *farBroker) Unacknowledged(testing.TB) int {
 
 // The suite of pulled sources, with a bridge as the broker, which takes packets of 256 KiB.
 func TestMQTTClientPassesTheSuite(t *testing.T) {
-	sourcetest.RunPulled(t, sourcetest.Pulled{Kind: mqttclient.Kind(), Largest: 200 << 10, New: func(t *testing.T) sourcetest.Upstream { return newFarBroker(t) }})
+	sourcetest.RunPulled(t, sourcetest.Pulled{Kind: mqttclient.Kind(), Largest: 200 << 10, New: func(t *testing.T) sourcetest.Upstream {
+		return newFarBroker(t, &farBridge{dir: t.TempDir()})
+	}})
+}
+
+// The same with Mosquitto, and so with payloads of 1 MiB.
+func TestMQTTClientPassesTheSuiteWithMosquitto(t *testing.T) {
+	sourcetest.RunPulled(t, sourcetest.Pulled{Kind: mqttclient.Kind(), New: func(t *testing.T) sourcetest.Upstream {
+		return newFarBroker(t, &farMosquitto{dir: t.TempDir()})
+	}})
+}
+
+// The broker is known by a private CA, and knows the source by its certificate. A source that cannot prove one or the other says
+// so in its status, and runs once its definition is mended.
+func TestMQTTClientOverTLS(t *testing.T) {
+	dir := t.TempDir()
+	ca, other := newCA(t, dir, "ca"), newCA(t, dir, "other")
+	client := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	srv := issue(t, dir, "server", ca, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	near := issue(t, dir, "near", ca, &x509.Certificate{Subject: pkix.Name{CommonName: "near"}, ExtKeyUsage: client})
+	foreign := issue(t, dir, "foreign", other, &x509.Certificate{Subject: pkix.Name{CommonName: "near"}, ExtKeyUsage: client})
+	device := issue(t, dir, "device", ca, &x509.Certificate{Subject: pkix.Name{CommonName: "box-17"}, ExtKeyUsage: client})
+	o := options(filepath.Join(dir, "far"))
+	o.MQTT, o.TLSCert, o.TLSKey, o.MQTTClientCA, o.MQTTRequireCert = "mqtts://127.0.0.1:0", srv.certFile, srv.keyFile, ca.certFile, true
+	far, _ := start(t, o)
+	_, port, err := net.SplitHostPort(far.mqtt)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	s, _ := start(t, options(filepath.Join(dir, "here")))
+	define := func(host string, ca *issued, cert, key string) {
+		t.Helper()
+		trusted := ""
+		if ca != nil {
+			trusted = fmt.Sprintf(`"ca":{"ref":"file:%s"},`, ca.certFile)
+		}
+		if cert != "" {
+			trusted += fmt.Sprintf(`"certificate":{"ref":"file:%s"},"key":{"ref":"file:%s"},`, cert, key)
+		}
+		s.must("PUT", "/v1/sources/far", fmt.Sprintf(`{"type":"mqtt-client","bus":"devices","config":{"url":"mqtts://%s","clientId":"near",%s"topics":["up/#"],"type":"com.acme.up"}}`,
+			net.JoinHostPort(host, port), trusted))
+	}
+	status := func(want string) {
+		t.Helper()
+		eventually(t, 20*time.Second, func() (string, bool) {
+			doc := s.must("GET", "/v1/sources/far", "")
+			return "want " + want + " in " + doc, strings.Contains(doc, want) && !strings.Contains(doc, "PRIVATE KEY")
+		})
+	}
+	for _, c := range []struct {
+		name, host string
+		ca         *issued
+		cert, key  string
+		want       string
+	}{
+		{"another CA", "127.0.0.1", other, near.certFile, near.keyFile, "certificate signed by unknown authority"},
+		{"the CAs of the system", "127.0.0.1", nil, near.certFile, near.keyFile, "certificate signed by unknown authority"},
+		{"another name", "localhost", ca, near.certFile, near.keyFile, "certificate is not valid for any names, but wanted to match localhost"},
+		{"no client certificate", "127.0.0.1", ca, "", "", "certificate required"},
+		{"a client certificate of another CA", "127.0.0.1", ca, foreign.certFile, foreign.keyFile, "certificate required"}, // it is not asked for, and so not shown
+		{"a certificate and another key", "127.0.0.1", ca, near.certFile, device.keyFile, "certificate and key are not a pair in PEM"},
+		{"a file that holds no CA", "127.0.0.1", &issued{certFile: near.keyFile}, near.certFile, near.keyFile, "ca holds no certificate in PEM"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			define(c.host, c.ca, c.cert, c.key)
+			status(c.want)
+		})
+	}
+
+	define("127.0.0.1", ca, near.certFile, near.keyFile)
+	status(`"state":"running"`)
+	nc, err := tls.Dial("tcp", far.mqtt, &tls.Config{RootCAs: ca.pool(), Certificates: []tls.Certificate{device.pair()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := paho.NewClient(paho.ClientConfig{Conn: nc})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := p.Connect(ctx, &paho.Connect{ClientID: "box-17", CleanStart: true, KeepAlive: 60}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, func() (string, bool) { // until the subscription is there
+		if _, err := p.Publish(ctx, &paho.Publish{Topic: "up/x", QoS: 1, Payload: []byte(`{"t":9}`)}); err != nil {
+			t.Fatal(err)
+		}
+		found := s.must("GET", "/v1/buses/devices/events?type=com.acme.up&limit=1", "")
+		return "nothing arrives over TLS: " + s.must("GET", "/v1/sources/far", ""), strings.Contains(found, `"subject":"up/x"`)
+	})
+	if err := p.Disconnect(&paho.Disconnect{}); err != nil {
+		t.Error(err)
+	}
+	<-p.Done()
 }
 
 // One bridge subscribes at another, with a password, in a shared subscription; CloudEvents stay what they are.

@@ -26,12 +26,17 @@ import (
 )
 
 const (
-	// receiveMaximum is how many messages may be unacknowledged: what a slow log keeps in memory.
-	receiveMaximum = 200
-	maxBatch       = 100
-	dialWithin     = 15 * time.Second
-	keepAlive      = 30 // seconds
-	acksEvery      = 10 * time.Millisecond
+	// maxWindow is how many messages may be unacknowledged, and windowBytes how many bytes if each is as large as may be: what
+	// a slow log keeps in memory.
+	minWindow, maxWindow = 16, 200
+	windowBytes          = 128 << 20
+	// maxPacket is what the broker is told to send at most: what is larger than an event may be is still taken, to be refused in
+	// the sight of all, but what is larger than this the broker drops by itself.
+	maxPacket  = 16 << 20
+	maxBatch   = 100
+	dialWithin = 15 * time.Second
+	keepAlive  = 30 // seconds
+	acksEvery  = 10 * time.Millisecond
 )
 
 type source struct {
@@ -58,7 +63,7 @@ func (s *source) Run(ctx context.Context, emit sources.Emit) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	arrived := make(chan *paho.Publish, receiveMaximum)
+	arrived := make(chan *paho.Publish, s.window())
 	client := paho.NewClient(paho.ClientConfig{ClientID: s.s.ClientID, Conn: packets.NewThreadSafeConn(nc), EnableManualAcknowledgment: true, SendAcksInterval: acksEvery,
 		PacketTimeout: dialWithin,
 		OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(p paho.PublishReceived) (bool, error) {
@@ -101,6 +106,11 @@ func ignoreClosed(err error) error {
 	return err
 }
 
+// window is how many messages may be unacknowledged.
+func (s *source) window() int {
+	return min(maxWindow, max(minWindow, windowBytes/max(1, s.env.MaxData)))
+}
+
 // dial connects through the guard, with TLS for mqtts.
 func (s *source) dial(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, dialWithin, errors.New("the broker does not answer in time"))
@@ -137,9 +147,9 @@ func (s *source) dial(ctx context.Context) (net.Conn, error) {
 func (s *source) connect(ctx context.Context, client *paho.Client) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, dialWithin, errors.New("the broker does not answer in time"))
 	defer cancel()
-	expiry, most := uint32(s.s.expiry/time.Second), uint16(receiveMaximum)
+	expiry, most, largest := uint32(s.s.expiry/time.Second), uint16(s.window()), uint32(maxPacket)
 	c := &paho.Connect{ClientID: s.s.ClientID, KeepAlive: keepAlive, CleanStart: false,
-		Properties: &paho.ConnectProperties{SessionExpiryInterval: &expiry, ReceiveMaximum: &most}}
+		Properties: &paho.ConnectProperties{SessionExpiryInterval: &expiry, ReceiveMaximum: &most, MaximumPacketSize: &largest}}
 	if s.s.Username != "" {
 		c.Username, c.UsernameFlag = s.s.Username, true
 	}

@@ -88,8 +88,9 @@ type refusedData struct {
 // refusal makes what is stored in the place of an event that cannot be. Its id follows from the event, so that a repeat is a
 // duplicate.
 func (in *instance) refusal(ev *event.Event, why error, now time.Time) *event.Record {
-	in.tally.refuse()
-	in.s.log.Warn("event refused", "source", in.def.Name, "bytes", len(ev.Data), "err", why)
+	if in.tally.refuse(now) {
+		in.s.log.Warn("event refused", "source", in.def.Name, "refused", in.tally.refused.Load(), "bytes", len(ev.Data), "err", why)
+	}
 	sum := sha256.Sum256(ev.Data)
 	id := sha256.Sum256([]byte(ev.Source + "\x00" + ev.ID + "\x00" + hex.EncodeToString(sum[:])))
 	data, err := json.Marshal(refusedData{in.def.Name, why.Error(), len(ev.Data), hex.EncodeToString(sum[:])})

@@ -86,8 +86,11 @@ type tally struct {
 	last    time.Time
 	seconds [60]uint32 // events of each of the last seconds, by unix time modulo 60
 	newest  int64      // unix time of the newest of seconds
-	warned  time.Time  // when a rejection was logged
+	warned  warned
 }
+
+// warned is when something was logged last that may come in floods.
+type warned struct{ rejected, refused time.Time }
 
 func newTally(m sourceMetrics) *tally { return &tally{metrics: m} }
 
@@ -106,23 +109,30 @@ func (t *tally) duplicate(n uint64) {
 	t.metrics.duplicates.Add(float64(n))
 }
 
-func (t *tally) refuse() {
+// refuse counts an event that cannot be stored, and says whether it is to be logged.
+func (t *tally) refuse(now time.Time) (log bool) {
 	t.refused.Add(1)
 	t.metrics.refused.Inc()
+	return t.warn(&t.warned.refused, now)
 }
 
-// warnAfter is how often rejections of one source are logged.
-const warnAfter = 10 * time.Second
-
-// reject counts a rejection and says whether it is to be logged, so that a flood of them does not flood the log.
+// reject counts a request that was not proved, and says whether it is to be logged.
 func (t *tally) reject(now time.Time) (log bool) {
 	t.rejected.Add(1)
+	return t.warn(&t.warned.rejected, now)
+}
+
+// warnAfter is how often the same of one source is logged.
+const warnAfter = 10 * time.Second
+
+// warn notes that something is logged now, unless it was a short while ago: a flood of it does not flood the log.
+func (t *tally) warn(last *time.Time, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if now.Sub(t.warned) < warnAfter {
+	if now.Sub(*last) < warnAfter {
 		return false
 	}
-	t.warned = now
+	*last = now
 	return true
 }
 

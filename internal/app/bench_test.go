@@ -29,6 +29,14 @@ import (
 // childNull, in the environment, makes this test binary an HTTP server that reads bodies, answers 202 and counts.
 const childNull = "RIALTO_TEST_CHILD_NULL"
 
+// bareHandler is the least that a server does with an event.
+func bareHandler(w http.ResponseWriter, r *http.Request) {
+	io.Copy(io.Discard, r.Body)
+	w.Header()["Content-Type"] = []string{"application/json"}
+	w.WriteHeader(http.StatusAccepted)
+	w.Write([]byte(`{"accepted":[{"id":"x","position":"EV_default:1"}]}`))
+}
+
 func beNull() int {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -38,12 +46,7 @@ func beNull() int {
 	var mu sync.Mutex
 	seen, requests := map[string]bool{}, 0
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /null", func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		w.Header()["Content-Type"] = []string{"application/json"}
-		w.WriteHeader(http.StatusAccepted)
-		w.Write([]byte(`{"accepted":[{"id":"x","position":"EV_default:1"}]}`))
-	})
+	mux.HandleFunc("POST /null", bareHandler)
 	mux.HandleFunc("POST /sink", func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		mu.Lock()

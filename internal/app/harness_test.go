@@ -36,6 +36,9 @@ const childData = "RIALTO_TEST_CHILD_DATA"
 // childRing gives such a bridge another size of its memory of recent events, in bytes.
 const childRing = "RIALTO_TEST_CHILD_RING"
 
+// childBare has such a bridge serve bareHandler beside itself, and names the file that is to hold the address.
+const childBare = "RIALTO_TEST_CHILD_BARE"
+
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childData); dir != "" {
 		os.Exit(beBridge(dir))
@@ -65,6 +68,14 @@ func beBridge(dir string) int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
+	}
+	if file := os.Getenv(childBare); file != "" {
+		srv := httptest.NewServer(http.HandlerFunc(bareHandler))
+		defer srv.Close()
+		if err := os.WriteFile(file, []byte(srv.Listener.Addr().String()), 0o600); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 	}
 	fmt.Printf("ready http=%s mqtt=%s\n", a.HTTPAddr(), a.MQTTAddr())
 	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)

@@ -124,8 +124,7 @@ func At(pointer string, err error) error {
 
 // KindOf returns the kind of err; Internal for every error that is not, and does not wrap, a *Error.
 func KindOf(err error) Kind {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
 	}
 	return Internal

@@ -7,9 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -219,6 +222,65 @@ func TestInvalidEventsBecomeRefusals(t *testing.T) {
 	if st, _ := s.Status("s"); st.Stored != 4 || st.Refused != 3 {
 		t.Errorf("status %+v", st)
 	}
+}
+
+// lines counts what is logged, by message.
+type lines struct {
+	slog.Handler
+	mu    sync.Mutex // guards count
+	count map[string]int
+}
+
+func (l *lines) Enabled(context.Context, slog.Level) bool { return true }
+func (l *lines) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *lines) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count[r.Message]++
+	return nil
+}
+
+// What others can cause as often as they like is not logged as often.
+func TestFloodsAreLoggedOnceInAWhile(t *testing.T) {
+	var ahead atomic.Int64 // of the clock
+	out := &lines{count: map[string]int{}}
+	edit := func(o *sources.Options) {
+		o.Logger = slog.New(out)
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	}
+	k := failing(func(int) (sources.Source, error) {
+		return flooded{run(func(ctx context.Context, _ sources.Emit) error { <-ctx.Done(); return ctx.Err() })}, nil
+	})
+	k.Hook = true
+	s, _ := sourcetest.Node(t, "n", sourcetest.State(t), sourcetest.NewLog(), edit, k)
+	sourcetest.Define(t, s, `{"name":"s","type":"bad"}`, k)
+	const times = 100
+	for range 2 {
+		for range times {
+			if err := s.ServeHook("s", httptest.NewRecorder(), httptest.NewRequest("POST", "/hooks/s", nil)); fault.KindOf(err) != fault.Forbidden {
+				t.Fatal(err)
+			}
+		}
+		ahead.Add(int64(time.Minute))
+	}
+	if st, _ := s.Status("s"); st.Rejected != 2*times || st.Refused != 2*times {
+		t.Errorf("status %+v", st)
+	}
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	if out.count["hook request rejected"] != 2 || out.count["event refused"] != 2 {
+		t.Errorf("logged %v, want each twice", out.count)
+	}
+}
+
+// flooded has an event that cannot be stored, and then does not believe the sender.
+type flooded struct{ run }
+
+func (flooded) ServeHook(_ http.ResponseWriter, r *http.Request, emit sources.Emit) error {
+	if err := emit(r.Context(), event.Event{ID: "1", Source: "/h", Type: "bad\n"}); err != nil {
+		return err
+	}
+	return fault.New(fault.Forbidden, "no")
 }
 
 type hook struct{ run }

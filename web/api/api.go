@@ -125,8 +125,8 @@ type API struct {
 	mux     *chi.Mux
 	huma    huma.API
 	routes  []*route
-	// ingestRoute is where most requests go. ServeHTTP knows it without asking the router.
-	ingestRoute *route
+	// ingestRoute and hookRoute are where most requests go. ServeHTTP knows them without asking the router.
+	ingestRoute, hookRoute *route
 
 	spec []byte // /openapi.json
 

@@ -97,73 +97,86 @@ var (
 
 // problem says what an error is to the client.
 func problem(err error) *Problem {
-	var (
-		asHTTP  *httpError
-		asEvent *event.Error
-		asFault *fault.Error
-		asHuma  *huma.ErrorModel
-		asDiff  *schema.IncompatibleError
-		tooBig  *http.MaxBytesError
-	)
-	make := func(k problemKind) *Problem {
-		return &Problem{Type: "urn:rialto:problem:" + k.slug, Title: k.title, Status: k.status, cause: err}
+	if e, ok := errors.AsType[*httpError](err); ok {
+		p := e.kind.problem(err)
+		p.Detail, p.header = e.detail, e.header
+		return p
 	}
-	switch {
-	case errors.As(err, &asHTTP):
-		p := make(asHTTP.kind)
-		p.Detail, p.header = asHTTP.detail, asHTTP.header
-		return p
-	case errors.As(err, &asEvent):
-		p := make(problemInvalid)
-		switch {
-		case asEvent.Unsupported:
-			p = make(problemUnsupported)
-		case asEvent.TooLarge:
-			p = make(problemTooLarge)
-		}
-		p.Detail = asEvent.Error()
-		p.Errors = []fault.Detail{{Pointer: asEvent.Pointer(), Detail: asEvent.Reason}}
-		return p
-	case errors.As(err, &asDiff):
-		p := make(problemIncompatible)
-		p.Incompatibilities = asDiff.Verdict.Findings
-		if errors.As(err, &asFault) {
-			p.Detail, p.Errors = asFault.Message, asFault.Details
+	if e, ok := errors.AsType[*event.Error](err); ok {
+		return ofEvent(e, err)
+	}
+	f, isFault := errors.AsType[*fault.Error](err)
+	if e, ok := errors.AsType[*schema.IncompatibleError](err); ok {
+		p := problemIncompatible.problem(err)
+		p.Incompatibilities = e.Verdict.Findings
+		if isFault {
+			p.Detail, p.Errors = f.Message, f.Details
 		}
 		return p
-	case errors.As(err, &asFault):
-		k, ok := ofFault[asFault.Kind]
-		if !ok || k == problemInternal {
-			return make(problemInternal)
-		}
-		p := make(k)
-		p.Detail, p.Errors, p.retryAfter = asFault.Message, asFault.Details, asFault.RetryAfter
-		if k == problemUnavailable && p.retryAfter == 0 {
-			p.retryAfter = defaultRetryAfter
-		}
-		if k == problemUnauthorized {
-			p.header = http.Header{"Www-Authenticate": {`Bearer realm="rialto"`}}
-		}
+	}
+	if isFault {
+		return ofFaultError(f, err)
+	}
+	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		p := problemTooLarge.problem(err)
+		p.Detail = "the body is larger than " + strconv.FormatInt(e.Limit, 10) + " bytes"
 		return p
-	case errors.As(err, &tooBig):
-		p := make(problemTooLarge)
-		p.Detail = "the body is larger than " + strconv.FormatInt(tooBig.Limit, 10) + " bytes"
-		return p
-	case errors.As(err, &asHuma):
-		return ofHuma(asHuma, make)
-	case errors.Is(err, context.DeadlineExceeded):
-		p := make(problemUnavailable)
+	}
+	if e, ok := errors.AsType[*huma.ErrorModel](err); ok {
+		return ofHuma(e, err)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		p := problemUnavailable.problem(err)
 		p.Detail, p.retryAfter = "gave up waiting", defaultRetryAfter
 		return p
 	}
-	return make(problemInternal)
+	return problemInternal.problem(err)
+}
+
+// problem makes a problem of the kind of an error.
+func (k problemKind) problem(err error) *Problem {
+	return &Problem{Type: problemType + k.slug, Title: k.title, Status: k.status, cause: err}
+}
+
+const problemType = "urn:rialto:problem:"
+
+// ofEvent is for what is wrong with an event.
+func ofEvent(e *event.Error, err error) *Problem {
+	k := problemInvalid
+	switch {
+	case e.Unsupported:
+		k = problemUnsupported
+	case e.TooLarge:
+		k = problemTooLarge
+	}
+	p := k.problem(err)
+	p.Detail = e.Error()
+	p.Errors = []fault.Detail{{Pointer: e.Pointer(), Detail: e.Reason}}
+	return p
+}
+
+// ofFaultError is for what a user is told about.
+func ofFaultError(f *fault.Error, err error) *Problem {
+	k, ok := ofFault[f.Kind]
+	if !ok || k == problemInternal {
+		return problemInternal.problem(err)
+	}
+	p := k.problem(err)
+	p.Detail, p.Errors, p.retryAfter = f.Message, f.Details, f.RetryAfter
+	if k == problemUnavailable && p.retryAfter == 0 {
+		p.retryAfter = defaultRetryAfter
+	}
+	if k == problemUnauthorized {
+		p.header = http.Header{"Www-Authenticate": {`Bearer realm="rialto"`}}
+	}
+	return p
 }
 
 // ofHuma is for what huma finds wrong with parameters and bodies before a handler runs.
-func ofHuma(m *huma.ErrorModel, make func(problemKind) *Problem) *Problem {
+func ofHuma(m *huma.ErrorModel, err error) *Problem {
 	switch m.Status {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
-		p := make(problemInvalid)
+		p := problemInvalid.problem(err)
 		p.Detail = m.Detail
 		for _, d := range m.Errors {
 			if d != nil {
@@ -172,15 +185,15 @@ func ofHuma(m *huma.ErrorModel, make func(problemKind) *Problem) *Problem {
 		}
 		return p
 	case http.StatusRequestEntityTooLarge:
-		p := make(problemTooLarge)
+		p := problemTooLarge.problem(err)
 		p.Detail = "the document is larger than this resource takes"
 		return p
 	case http.StatusUnsupportedMediaType:
-		return make(problemUnsupported)
+		return problemUnsupported.problem(err)
 	case http.StatusRequestTimeout:
-		return make(problemTimeout)
+		return problemTimeout.problem(err)
 	}
-	return make(problemInternal)
+	return problemInternal.problem(err)
 }
 
 // humaPointer turns query.limit and body.a[0].b into pointers.
@@ -203,18 +216,23 @@ func (a *API) fail(w *reply, r *http.Request, err error) {
 	if w.status != 0 {
 		return // the answer has begun; the stream says itself what broke it
 	}
-	var b bytes.Buffer
-	if err := encodeJSON(&b, p); err != nil {
+	b := problemBodies.Get().(*bytes.Buffer)
+	defer problemBodies.Put(b)
+	b.Reset()
+	if err := encodeJSON(b, p); err != nil {
 		a.log.Error("problem is not JSON", "requestId", w.id, "err", err)
 	}
 	_ = w.send(p.Status, contentProblem, b.Bytes())
 }
 
+// problemBodies are buffers: requests that are refused may come in floods.
+var problemBodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
 // problem is where every error of the API passes: it becomes a document, headers, a log line and a count.
 func (a *API) problem(w *reply, r *http.Request, err error) *Problem {
 	p := problem(err)
 	p.RequestID = w.id
-	w.slug = strings.TrimPrefix(p.Type, "urn:rialto:problem:")
+	w.slug = strings.TrimPrefix(p.Type, problemType)
 	a.metrics.problems.WithLabelValues(w.slug).Inc()
 	if w.status == 0 {
 		w.nameRequest()
@@ -254,8 +272,7 @@ func (a *API) logProblem(w *reply, r *http.Request, p *Problem) {
 
 // withCause is the text of an error for the log: with the cause, which users do not see.
 func withCause(err error) string {
-	var f *fault.Error
-	if errors.As(err, &f) && f.Err != nil {
+	if f, ok := errors.AsType[*fault.Error](err); ok && f.Err != nil {
 		return err.Error() + ": " + f.Err.Error()
 	}
 	return err.Error()

@@ -21,6 +21,7 @@ type reply struct {
 	status int // 0 until the header is written
 	route  *route
 	bus    string // that the path names; "" for none
+	hook   string // the same of a source
 	id     string // request id
 	who    caller // once it has been identified
 	key    string // name of the key that came with it; "" for none
@@ -93,7 +94,7 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, errForeignHost)
 		return
 	}
-	bus, ingest := ingestBus(r)
+	bus, ingest := between(r, "/v1/buses/", "/events")
 	if !ingest || len(r.Header["X-Request-Id"]) > 0 { // an accepted event is named by its id; a header that nobody asked for costs both sides
 		w.nameRequest()
 	}
@@ -102,20 +103,25 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		a.serve(w, r, a.ingestRoute)
 		return
 	}
+	if source, ok := between(r, "/hooks/", ""); ok {
+		w.hook = source
+		a.serve(w, r, a.hookRoute)
+		return
+	}
 	a.mux.ServeHTTP(w, r)
 }
 
-// ingestBus recognises POST /v1/buses/<bus>/events, unless something in it is escaped.
-func ingestBus(r *http.Request) (bus string, ok bool) {
+// between recognises a POST to a path of one name between two texts, unless something in it is escaped.
+func between(r *http.Request, before, after string) (name string, ok bool) {
 	if r.Method != http.MethodPost || r.URL.RawPath != "" {
 		return "", false
 	}
-	rest, ok := strings.CutPrefix(r.URL.Path, "/v1/buses/")
+	rest, ok := strings.CutPrefix(r.URL.Path, before)
 	if !ok {
 		return "", false
 	}
-	bus, ok = strings.CutSuffix(rest, "/events")
-	return bus, ok && bus != "" && !strings.Contains(bus, "/")
+	name, ok = strings.CutSuffix(rest, after)
+	return name, ok && name != "" && !strings.Contains(name, "/")
 }
 
 // recovered answers a request whose handler panicked.

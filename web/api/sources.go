@@ -23,7 +23,7 @@ type Sources interface {
 
 func (a *API) addSourceRoutes() {
 	write := need{area: areaDefinitions, access: accessWrite}
-	a.add("POST", "/hooks/{source}", need{self: true}, a.serveHook)
+	a.hookRoute = a.add("POST", "/hooks/{source}", need{self: true}, a.serveHook)
 	a.add("POST", "/v1/sources/{name}:pause", write, a.pauseSource(true))
 	a.add("POST", "/v1/sources/{name}:resume", write, a.pauseSource(false))
 	a.add("POST", "/v1/sources/{name}:reset", write, a.resetSource)
@@ -34,7 +34,11 @@ func (a *API) serveHook(w *reply, r *http.Request) error {
 	if a.o.Sources == nil {
 		return errNoRoute
 	}
-	return a.o.Sources.ServeHook(pathParam(r, "source"), w, r)
+	name := w.hook
+	if name == "" { // it came by way of the router
+		name = pathParam(r, "source")
+	}
+	return a.o.Sources.ServeHook(name, w, r)
 }
 
 // pauseSource changes the definition of a source, so that the pause lasts.

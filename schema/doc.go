@@ -8,6 +8,8 @@
 // may still be in a log. A version's content never changes; its state does. Content that is there already is the same
 // version, whatever its blanks and the order of its members.
 //
+// Beside the registry stands Form: what the program's own definitions and configs must look like.
+//
 // Nothing in this package opens a file or a connection: a reference leads to another version of the registry or is
 // refused. Store is the contract of where schemas are kept; everything else is computation. All types are safe for
 // concurrent use once made, unless they say otherwise.

@@ -3,16 +3,14 @@
 package sources
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
 	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/schema"
 )
 
 // Catalog is the kinds of source that a process knows. It is immutable and safe for concurrent use.
@@ -20,12 +18,12 @@ type Catalog struct {
 	kinds  map[string]entry
 	names  []string // sorted
 	schema []byte   // of a Source document
-	form   *jsonschema.Schema
+	form   *schema.Form
 }
 
 type entry struct {
 	Kind
-	schema *jsonschema.Schema
+	form *schema.Form
 }
 
 // NewCatalog returns a catalog of kinds. It panics when two have one name, or when a ConfigSchema is not a JSON Schema of
@@ -36,16 +34,16 @@ func NewCatalog(kinds ...Kind) *Catalog {
 		if _, twice := c.kinds[k.Name]; twice || k.Name == "" {
 			panic(fmt.Sprintf("sources: kind %q occurs twice or has no name", k.Name))
 		}
-		schema, err := compileSchema(k.ConfigSchema)
+		form, err := schema.CompileForm(k.ConfigSchema)
 		if err != nil {
 			panic(fmt.Sprintf("sources: config schema of kind %q: %v", k.Name, err))
 		}
-		c.kinds[k.Name] = entry{k, schema}
+		c.kinds[k.Name] = entry{k, form}
 	}
 	c.names = slices.Sorted(maps.Keys(c.kinds))
 	c.schema = definitionSchema(c.names)
 	var err error
-	if c.form, err = compileSchema(c.schema); err != nil {
+	if c.form, err = schema.CompileForm(c.schema); err != nil {
 		panic("sources: schema of definitions: " + err.Error())
 	}
 	return c
@@ -68,7 +66,7 @@ func (c *Catalog) Schema() []byte { return c.schema }
 func (c *Catalog) checkConfig(kind string, cfg json.RawMessage, check bool) []fault.Detail {
 	const pointer = "/config"
 	e := c.kinds[kind]
-	if details := validate(e.schema, pointer, cfg); len(details) > 0 || !check || e.Check == nil {
+	if details := e.form.Complaints(pointer, cfg); len(details) > 0 || !check || e.Check == nil {
 		return details
 	}
 	var fe *fault.Error
@@ -78,19 +76,28 @@ func (c *Catalog) checkConfig(kind string, cfg json.RawMessage, check bool) []fa
 	return nil
 }
 
-// validate returns what a schema has against a document.
-func validate(schema *jsonschema.Schema, pointer string, raw []byte) []fault.Detail {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+// definitionSchema is the schema of a Source document, without its config.
+func definitionSchema(kinds []string) []byte {
+	names, err := json.Marshal(kinds)
 	if err != nil {
-		return []fault.Detail{{Pointer: pointer, Detail: "is not JSON"}}
+		panic(err) // strings always marshal
 	}
-	err = schema.Validate(doc)
-	var ve *jsonschema.ValidationError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &ve):
-		return complaints(pointer, ve, nil)
-	}
-	return []fault.Detail{{Pointer: pointer, Detail: "cannot be checked against its schema"}}
+	return fmt.Appendf(nil, `{
+  "$schema": "https://json-schema.org/draft/2020-12/schema",
+  "type": "object",
+  "required": ["name", "type"],
+  "additionalProperties": false,
+  "properties": {
+    "kind": {"const": "Source"},
+    "name": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"},
+    "description": {"type": "string", "maxLength": 4096},
+    "labels": {"type": "object", "maxProperties": 64, "additionalProperties": {"type": "string", "maxLength": 256}},
+    "type": {"enum": %s, "description": "the kind of source; it decides what config holds"},
+    "bus": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", "default": "default", "description": "where its events go"},
+    "paused": {"type": "boolean", "default": false, "description": "nothing is taken in; hooks answer 503"},
+    "start": {"type": "string", "default": "latest", "description": "where it begins when it has no position yet: earliest, latest, or a time such as 2027-01-02T03:04:05Z"},
+    "config": {"type": "object", "description": "as the kind says"},
+    "revision": {}, "createdAt": {}, "updatedAt": {}, "status": {}
+  }
+}`, names)
 }

@@ -49,7 +49,7 @@ func parse(doc []byte, kinds *Catalog, check bool) (*Definition, error) {
 	if !json.Valid(doc) {
 		return nil, fault.Invalidf("", "is not JSON")
 	}
-	details := validate(kinds.form, "", doc)
+	details := kinds.form.Complaints("", doc)
 	d := &Definition{}
 	if err := json.Unmarshal(doc, d); err != nil {
 		var wrong *json.UnmarshalTypeError // which the schema complained of

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sources
+package schema
 
 import (
 	"bytes"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,14 +16,13 @@ import (
 	"github.com/rialto-bridge/rialto/internal/fault"
 )
 
-// denyAll loads nothing: a schema that refers to a file or an address does not compile.
-type denyAll struct{}
+// Form is a JSON Schema of the program's own, of what users write: a definition, or the config of a kind. It is not of the
+// registry. Since the schema is ours, a complaint may name what is allowed, and what is missing has a pointer of its own. It is
+// immutable and safe for concurrent use.
+type Form struct{ root *jsonschema.Schema }
 
-func (denyAll) Load(url string) (any, error) {
-	return nil, fmt.Errorf("%s is not part of the schema", url)
-}
-
-func compileSchema(raw []byte) (*jsonschema.Schema, error) {
+// CompileForm reads a JSON Schema 2020-12 that stands by itself: references to elsewhere are never loaded.
+func CompileForm(raw []byte) (*Form, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
 		return nil, err
@@ -31,21 +30,45 @@ func compileSchema(raw []byte) (*jsonschema.Schema, error) {
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(denyAll{})
-	const url = "urn:rialto:source"
+	const url = "urn:rialto:form"
 	if err := c.AddResource(url, doc); err != nil {
 		return nil, err
 	}
-	return c.Compile(url)
+	root, err := c.Compile(url)
+	if err != nil {
+		return nil, err
+	}
+	return &Form{root}, nil
 }
 
-// complaints turns the tree of a validation error into one detail per leaf, sorted by pointer, each once, in words that
-// never repeat a value, because a config may hold secrets.
-func complaints(pointer string, ve *jsonschema.ValidationError, dst []fault.Detail) []fault.Detail {
-	dst = leaves(pointer, ve, dst)
-	slices.SortStableFunc(dst, func(a, b fault.Detail) int { return strings.Compare(a.Pointer, b.Pointer) })
-	return slices.Compact(dst)
+// denyAll loads nothing: a schema that refers to a file or an address does not compile.
+type denyAll struct{}
+
+func (denyAll) Load(url string) (any, error) {
+	return nil, fmt.Errorf("%s is not part of the schema", url)
 }
 
+// Complaints returns what the form has against a document that stands at pointer: sorted by pointer, each once, in words that
+// never repeat a value, because a config may hold secrets. nil if there is nothing.
+func (f *Form) Complaints(pointer string, raw []byte) []fault.Detail {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return []fault.Detail{{Pointer: pointer, Detail: "is not JSON"}}
+	}
+	err = f.root.Validate(doc)
+	var ve *jsonschema.ValidationError
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &ve):
+		return []fault.Detail{{Pointer: pointer, Detail: "cannot be checked against its schema"}}
+	}
+	out := leaves(pointer, ve, nil)
+	slices.SortStableFunc(out, func(a, b fault.Detail) int { return strings.Compare(a.Pointer, b.Pointer) })
+	return slices.Compact(out)
+}
+
+// leaves turns the tree of an error into one detail per leaf. Where alternatives were tried, only the nearest one speaks.
 func leaves(pointer string, ve *jsonschema.ValidationError, dst []fault.Detail) []fault.Detail {
 	at := pointer
 	for _, tok := range ve.InstanceLocation {
@@ -63,6 +86,9 @@ func leaves(pointer string, ve *jsonschema.ValidationError, dst []fault.Detail) 
 		}
 		return dst
 	case *kind.OneOf, *kind.AnyOf:
+		if nearest := nearest(ve.Causes); nearest != nil {
+			return leaves(pointer, nearest, dst)
+		}
 		return append(dst, fault.Detail{Pointer: at, Detail: "has none of the allowed forms"})
 	}
 	if len(ve.Causes) == 0 {
@@ -72,6 +98,25 @@ func leaves(pointer string, ve *jsonschema.ValidationError, dst []fault.Detail) 
 		dst = leaves(pointer, cause, dst)
 	}
 	return dst
+}
+
+// nearest returns the alternative whose type fits, when there is exactly one: the one that was meant.
+func nearest(causes []*jsonschema.ValidationError) *jsonschema.ValidationError {
+	var found *jsonschema.ValidationError
+	for _, c := range causes {
+		leaf := c
+		for len(leaf.Causes) == 1 {
+			leaf = leaf.Causes[0]
+		}
+		if _, wrongType := leaf.ErrorKind.(*kind.Type); wrongType && len(leaf.InstanceLocation) == len(c.InstanceLocation) {
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		found = c
+	}
+	return found
 }
 
 // phrase says what a keyword asks for.
@@ -97,6 +142,8 @@ func phrase(k jsonschema.ErrorKind) string {
 		return "has fewer than " + strconv.Itoa(k.Want) + " items"
 	case *kind.MaxItems:
 		return "has more than " + strconv.Itoa(k.Want) + " items"
+	case *kind.MinProperties:
+		return "has fewer than " + strconv.Itoa(k.Want) + " fields"
 	case *kind.MaxProperties:
 		return "has more than " + strconv.Itoa(k.Want) + " fields"
 	case *kind.Pattern:
@@ -112,30 +159,4 @@ func phrase(k jsonschema.ErrorKind) string {
 		return "does not fit the schema's " + strings.Join(p, "/")
 	}
 	return "does not fit the schema"
-}
-
-// definitionSchema is the schema of a Source document, without its config.
-func definitionSchema(kinds []string) []byte {
-	names, err := json.Marshal(kinds)
-	if err != nil {
-		panic(err) // strings always marshal
-	}
-	return fmt.Appendf(nil, `{
-  "$schema": "https://json-schema.org/draft/2020-12/schema",
-  "type": "object",
-  "required": ["name", "type"],
-  "additionalProperties": false,
-  "properties": {
-    "kind": {"const": "Source"},
-    "name": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"},
-    "description": {"type": "string", "maxLength": 4096},
-    "labels": {"type": "object", "maxProperties": 64, "additionalProperties": {"type": "string", "maxLength": 256}},
-    "type": {"enum": %s, "description": "the kind of source; it decides what config holds"},
-    "bus": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", "default": "default", "description": "where its events go"},
-    "paused": {"type": "boolean", "default": false, "description": "nothing is taken in; hooks answer 503"},
-    "start": {"type": "string", "default": "latest", "description": "where it begins when it has no position yet: earliest, latest, or a time such as 2027-01-02T03:04:05Z"},
-    "config": {"type": "object", "description": "as the kind says"},
-    "revision": {}, "createdAt": {}, "updatedAt": {}, "status": {}
-  }
-}`, names)
 }

@@ -357,6 +357,21 @@ func TestApplyNoticesAChangeMeanwhile(t *testing.T) {
 	}
 }
 
+// Of sources the table says where they stand: what they do, how fast, and what waits for them.
+func TestGetSources(t *testing.T) {
+	s := serve(t, map[string]http.HandlerFunc{"GET /v1/sources": says(200, `{"items":[
+		{"kind":"Source","name":"github","type":"webhook","status":{"state":"running","hook":"/hooks/github","rate":2.5,"stored":150}},
+		{"kind":"Source","name":"plant","type":"mqtt-client","bus":"devices","status":{"state":"failing","rate":0,"lag":1500000,"lastError":{"message":"no route"}}}]}`)})
+	got := rialto(t, s, "", "get", "sources")
+	want := `NAME    TYPE         BUS      STATE    RATE/S  LAG      LAST EVENT  CHANGED
+github  webhook      default  running  2.5     -        -           -
+plant   mqtt-client  devices  failing  0       1500000  -           -
+`
+	if diff := cmp.Diff(want, got.out); diff != "" {
+		t.Errorf("get sources (-want +got)\n%s", diff)
+	}
+}
+
 func TestGet(t *testing.T) {
 	_, server := newShelf(t)
 	more := bridgeYAML + "---\nkind: Bus\nname: default\n---\nkind: Rule\nname: all\npattern: {source: [{exists: true}]}\n" +

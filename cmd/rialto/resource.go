@@ -363,6 +363,8 @@ func cell(v any) string {
 		return ""
 	case string:
 		return clean(v)
+	case float64: // a number of JSON, which Sprint writes as 1e+06
+		return strconv.FormatFloat(v, 'f', -1, 64)
 	}
 	return clean(fmt.Sprint(v))
 }

@@ -55,9 +55,13 @@ func TestPauseKeepsThePosition(t *testing.T) {
 	if st.Stored != 10 {
 		t.Errorf("a change of the definition forgets what was counted: %+v", st)
 	}
+	if st.Lag != nil {
+		t.Errorf("of a paused source nobody knows the lag: %d", *st.Lag)
+	}
 	put(l, 5)
 	sourcetest.Define(t, s, `{"name":"s","type":"list","config":{"batch":4}}`, l.kind())
 	log.Await(t, "the rest", func() bool { return len(log.Events()) == 15 })
+	sourcetest.Await(t, "nothing waits upstream", nil, func() bool { st, _ := s.Status("s"); return st.Lag != nil && *st.Lag == 0 && st.Position == "15" })
 	if log.Asked() != 15 {
 		t.Errorf("%d events were handed over, want each once", log.Asked())
 	}

@@ -28,7 +28,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
@@ -393,47 +392,6 @@ func TestSecretIsReadAgain(t *testing.T) {
 	}
 	ahead.Add(int64(time.Minute))
 	send(4, 503) // ours to mend: the sender tries again
-}
-
-// A log that is slow is the sender's to wait for, but no longer than he does: he is told to come again before he gives up, and
-// what comes again is stored.
-func TestSlowLogIsAnsweredInTime(t *testing.T) {
-	for _, s := range senders {
-		synctest.Test(t, func(t *testing.T) {
-			src, err := webhook.Kind().New(json.RawMessage(s.config("http://example.com")), sources.Env{Name: "s", Now: time.Now, MaxData: 1 << 16,
-				HTTP: &http.Client{Transport: &vault{}}, Secrets: secret.Resolve})
-			if err != nil {
-				t.Fatal(err)
-			}
-			stored, slow := 0, true
-			emit := func(ctx context.Context, evs ...event.Event) error {
-				if slow {
-					<-ctx.Done()
-					return context.Cause(ctx)
-				}
-				stored += len(evs)
-				return nil
-			}
-			send := func() error {
-				body, header := s.payload(1, time.Now())
-				signed := s.sign(t, "http://example.com/hooks/s", body, header, time.Now())
-				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, signed.URL.RequestURI(), signed.Body)
-				r.Header = signed.Header
-				return src.(sources.HookHandler).ServeHook(httptest.NewRecorder(), r, emit)
-			}
-			began := time.Now()
-			if err := send(); fault.KindOf(err) != fault.Unavailable {
-				t.Errorf("%s: answered with %v", s.name, err)
-			}
-			if took := time.Since(began); took < time.Second || took > 14*time.Second {
-				t.Errorf("%s: answered after %s", s.name, took)
-			}
-			slow = false
-			if err := send(); err != nil || stored != 1 {
-				t.Errorf("%s: again: %v, %d stored", s.name, err, stored)
-			}
-		})
-	}
 }
 
 // What the schema and Check have against a config, with pointers.

@@ -6,10 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
@@ -24,6 +22,7 @@ type hook struct {
 	provider *provider
 	receive  receiver
 	seen     *seen
+	room     room
 }
 
 var _ sources.HookHandler = (*hook)(nil)
@@ -63,6 +62,7 @@ func newHook(cfg json.RawMessage, env sources.Env) (sources.Source, error) {
 		return nil, err
 	}
 	h := &hook{env: env, s: s, provider: s.provider, seen: newSeen(env.Now)}
+	h.room.left.Store(roomBytes)
 	if h.receive, err = s.provider.open(h); err != nil {
 		return nil, err
 	}
@@ -85,6 +85,7 @@ func (h *hook) ServeHook(w http.ResponseWriter, r *http.Request, emit sources.Em
 	if err != nil {
 		return err
 	}
+	defer req.release()
 	t, err := h.receive(r.Context(), req)
 	if err != nil {
 		return err
@@ -156,56 +157,6 @@ func (h *hook) allowed(remote string) bool {
 		}
 	}
 	return false
-}
-
-// request is a request of which the body is read by read.
-type request struct {
-	*http.Request
-	body  []byte
-	limit int // of the body
-	now   time.Time
-}
-
-// accept looks at what a request says of its body. A form may be longer than what it holds.
-func (h *hook) accept(r *http.Request) (*request, error) {
-	limit := h.env.MaxData
-	if isForm(r) {
-		limit = 3*limit + 64<<10
-	}
-	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return nil, fault.New(fault.Unsupported, "the body must not be compressed")
-	}
-	if r.ContentLength > int64(limit) {
-		return nil, fault.New(fault.TooLarge, "the body is larger than %d bytes", limit)
-	}
-	return &request{Request: r, limit: limit, now: h.env.Now()}, nil
-}
-
-// read reads the body.
-func (r *request) read() (err error) {
-	// Memory for what has come and not for what is announced: nobody has shown yet who he is.
-	r.body, err = io.ReadAll(io.LimitReader(r.Body, int64(r.limit)+1))
-	switch {
-	case err != nil:
-		return &fault.Error{Kind: fault.Invalid, Message: "the body is not complete", Err: err}
-	case len(r.body) > r.limit:
-		return fault.New(fault.TooLarge, "the body is larger than %d bytes", r.limit)
-	}
-	return nil
-}
-
-func isForm(r *http.Request) bool {
-	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-	return strings.EqualFold(strings.TrimSpace(kind), "application/x-www-form-urlencoded")
-}
-
-// header returns a header that the sender must have sent.
-func (r *request) header(name string) (string, error) {
-	v := r.Header.Get(name)
-	if v == "" {
-		return "", &fault.Error{Kind: fault.Forbidden, Message: "the header " + name + " is missing"}
-	}
-	return v, nil
 }
 
 // fresh checks that a request was signed about now.

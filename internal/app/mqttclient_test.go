@@ -14,6 +14,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -65,7 +66,7 @@ type farMosquitto struct {
 func (b *farMosquitto) start(t testing.TB) string {
 	t.Helper()
 	// As root it would become a user who may not write there.
-	addr, _, end := runMosquitto(t, fmt.Sprintf("persistence true\npersistence_location %s/\nuser root\n", b.dir))
+	addr, _, end := runMosquitto(t, fmt.Sprintf("persistence true\npersistence_location %s/\nmax_inflight_messages 0\nuser root\n", b.dir))
 	b.end = end
 	return addr
 }
@@ -82,6 +83,7 @@ type farBroker struct {
 	publisher  *paho.Client
 	conns      []net.Conn
 	puts, acks int
+	sent       int           // messages to subscribers
 	subscribed chan struct{} // closed by the first SUBACK
 	once       sync.Once
 	all        sync.WaitGroup
@@ -172,6 +174,10 @@ func (b *farBroker) pipe(to, from net.Conn) {
 			return
 		}
 		switch head >> 4 {
+		case 3:
+			b.mu.Lock()
+			b.sent++
+			b.mu.Unlock()
 		case 4:
 			b.mu.Lock()
 			b.acks++
@@ -252,6 +258,48 @@ func TestMQTTClientPassesTheSuiteWithMosquitto(t *testing.T) {
 	sourcetest.RunPulled(t, sourcetest.Pulled{Kind: mqttclient.Kind(), New: func(t *testing.T) sourcetest.Upstream {
 		return newFarBroker(t, &farMosquitto{dir: t.TempDir()})
 	}})
+}
+
+// While the log stands still, the broker keeps what waits and the source does not: its window of unacknowledged messages is full.
+func TestMQTTClientMemoryStaysFlat(t *testing.T) {
+	const messages, size = 150, 1 << 20
+	const window = 128 << 20 / sourcetest.MaxData // of messages as large as may be
+	b := newFarBroker(t, &farMosquitto{dir: t.TempDir()})
+	kind, log := mqttclient.Kind(), sourcetest.NewLog()
+	s, _ := sourcetest.Node(t, "one", sourcetest.State(t), log, nil, kind)
+	release := log.Hold()
+	defer release()
+	sourcetest.Define(t, s, `{"name":"s","type":"mqtt-client","config":`+b.Config()+`}`, kind)
+	data := make([]byte, size)
+	b.Put(t, data)
+	log.Await(t, "an event is on its way", func() bool { return log.Asked() > 0 })
+	before := heap()
+	for i := 1; i < messages; i++ {
+		data[0]++
+		b.Put(t, data)
+	}
+	sent := func() int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.sent
+	}
+	sourcetest.Await(t, "the window is full", nil, func() bool { return sent() >= window })
+	if n := sent(); n != window {
+		t.Errorf("%d messages came while none was acknowledged, want %d", n, window)
+	}
+	if grown := heap() - before; grown > (window+32)*size {
+		t.Errorf("%d MiB are kept while %d MiB wait", grown>>20, messages*size>>20)
+	}
+	release()
+	log.Await(t, "everything arrives", func() bool { return len(log.Events()) == messages })
+}
+
+// heap is the memory in use, after a collection.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // The broker is known by a private CA, and knows the source by its certificate. A source that cannot prove one or the other says

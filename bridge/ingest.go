@@ -134,7 +134,8 @@ func (b *Bridge) ingestOne(ctx context.Context, bus string, rec *event.Record) (
 		waiters.Put(w)
 		return r, r.Err
 	case <-ctx.Done(): // the receipt may still come, to this waiter, which is not used again
-		return Receipt{}, gaveUp(ctx)
+		err := gaveUp(ctx)
+		return Receipt{Err: err}, err
 	}
 }
 

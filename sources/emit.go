@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/fault"
 )
 
@@ -27,8 +28,8 @@ func (in *instance) emit(ctx context.Context, evs ...event.Event) error {
 		pending[i] = in.record(&evs[i], now)
 	}
 	for len(pending) > 0 {
-		receipts, err := in.s.o.Ingester.Ingest(ctx, in.def.Bus, pending)
-		if err != nil && len(receipts) != len(pending) {
+		receipts, err := in.ingest(ctx, pending)
+		if err != nil && !explained(receipts, len(pending)) {
 			return err
 		}
 		var next []*event.Record
@@ -49,11 +50,31 @@ func (in *instance) emit(ctx context.Context, evs ...event.Event) error {
 	return nil
 }
 
+// explained reports whether n receipts say which events an error is about. If they do not, nothing may be acknowledged.
+func explained(receipts []eventlog.Receipt, n int) bool {
+	return len(receipts) == n && slices.ContainsFunc(receipts, func(r eventlog.Receipt) bool { return r.Err != nil })
+}
+
+// ingest is Ingester.Ingest. Where none of several is stored because some do not fit their schemas, those that do are stored.
+func (in *instance) ingest(ctx context.Context, recs []*event.Record) ([]eventlog.Receipt, error) {
+	receipts, err := in.s.o.Ingester.Ingest(ctx, in.def.Bus, recs)
+	if len(recs) < 2 || len(receipts) > 0 || fault.KindOf(err) != fault.Unfit {
+		return receipts, err
+	}
+	half := len(recs) / 2
+	first, err := in.ingest(ctx, recs[:half])
+	if err != nil && len(first) != half {
+		return nil, err
+	}
+	second, err := in.ingest(ctx, recs[half:])
+	return append(first, second...), err
+}
+
 // forEver reports whether an event is refused for what it is, and not for what the bridge is at the moment.
 func forEver(err error) bool {
 	var e *event.Error
 	k := fault.KindOf(err)
-	return errors.As(err, &e) || k == fault.Invalid || k == fault.TooLarge
+	return errors.As(err, &e) || k == fault.Invalid || k == fault.TooLarge || k == fault.Unfit
 }
 
 // record makes the record of an event, or of what stands for it when it is not valid.

@@ -41,6 +41,52 @@ func (noLog) Ingest(context.Context, string, []*event.Record) ([]eventlog.Receip
 	return nil, errors.New("nothing is to be stored here")
 }
 
+// unclear is a log that gave up waiting, and whose receipts do not say so.
+type unclear struct{}
+
+func (unclear) Ingest(_ context.Context, _ string, recs []*event.Record) ([]eventlog.Receipt, error) {
+	return make([]eventlog.Receipt, len(recs)), errors.New("gave up waiting")
+}
+
+// emitter is a source that stores an event and says how that ended.
+type emitter chan error
+
+func (e emitter) Run(ctx context.Context, emit sources.Emit) error {
+	e <- emit(ctx, event.Event{ID: "1", Source: "/a", Type: "t"})
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (emitter) ServeHook(http.ResponseWriter, *http.Request, sources.Emit) error { return nil }
+
+// Nothing is acknowledged of which it is not known that it is committed.
+func TestAnErrorIsNoCommit(t *testing.T) {
+	e := make(emitter, 1)
+	s := supervise(t, unclear{}, e)
+	if err := <-e; err == nil {
+		t.Error("an event is taken for stored")
+	}
+	if st, _ := s.Status("s"); st.Stored != 0 {
+		t.Errorf("status %+v", st)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// supervise runs one source. It is one that is sent to, and so has neither a lease nor a position.
+func supervise(t *testing.T, log sources.Ingester, src sources.Source) *sources.Supervisor {
+	t.Helper()
+	k := sources.Kind{Name: "bad", Hook: true, ConfigSchema: []byte(`{"type":"object"}`), New: func(json.RawMessage, sources.Env) (sources.Source, error) { return src, nil }}
+	s, err := sources.NewSupervisor(sources.Options{Catalog: sources.NewCatalog(k), Ingester: log, Leases: &eventlog.Leases{}, Positions: &sources.Positions{},
+		Env: func(*sources.Definition) sources.Env { return sources.Env{} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Set(&sources.Definition{Name: "s", Type: "bad", Bus: "default", Config: json.RawMessage(`{}`)})
+	return s
+}
+
 // A source that fails is run again after 1 s, give or take a fifth, then after twice as long each time, up to a minute; after a
 // run that went well for longer than that, it begins anew.
 func TestBackoff(t *testing.T) {
@@ -52,14 +98,7 @@ func TestBackoff(t *testing.T) {
 			}
 			return 0
 		}}
-		k := sources.Kind{Name: "bad", Hook: true, ConfigSchema: []byte(`{"type":"object"}`), New: func(json.RawMessage, sources.Env) (sources.Source, error) { return a, nil }}
-		// A source that is sent to has neither a lease nor a position.
-		s, err := sources.NewSupervisor(sources.Options{Catalog: sources.NewCatalog(k), Ingester: noLog{}, Leases: &eventlog.Leases{}, Positions: &sources.Positions{},
-			Env: func(*sources.Definition) sources.Env { return sources.Env{} }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Set(&sources.Definition{Name: "s", Type: "bad", Bus: "default", Config: json.RawMessage(`{}`)})
+		s := supervise(t, noLog{}, a)
 		time.Sleep(15 * time.Minute) // of the bubble's clock
 		if st, _ := s.Status("s"); st.State != sources.Failing || st.LastError == nil || st.LastError.Message != "it broke" {
 			t.Errorf("status %+v", st)

@@ -8,7 +8,7 @@
 //
 // A source is at least once. It acknowledges upstream only after Emit has returned nil, which means that the events are
 // committed; what was under way when it stopped comes again, with the same ids, so that the bus drops it where it still
-// knows them. An event that can never be stored (too large, an attribute that is not valid) must not hold up those behind
-// it: the supervisor stores an event of type io.rialto.source.refused in its place, which says what was wrong, and Emit
+// knows them. An event that can never be stored (too large, an attribute that is not valid, data that its bus refuses by
+// schema) must not hold up those behind it: the supervisor stores an event of type io.rialto.source.refused in its place, which says what was wrong, and Emit
 // succeeds.
 package sources

@@ -76,6 +76,30 @@ func TestSchemaPolicies(t *testing.T) {
 	s.settled("default", 20*time.Second)
 }
 
+// A sender can do nothing about an event that the bus refuses, and comes again for ever if he is told so: the event is replaced by
+// one that says why.
+func TestSchemaPolicyOfSources(t *testing.T) {
+	s, _ := start(t, options(t.TempDir()))
+	s.schema("Order", needsN, "order")
+	s.must("PUT", "/v1/buses/default", `{"schemaPolicy":"reject"}`)
+	s.must("PUT", "/v1/sources/shop", `{"type":"webhook","config":{"provider":"generic","bearer":{"value":"a-token"},"event":{"id":"$.id","type":"order"}}}`)
+	for _, body := range []string{`{"id":1,"n":1}`, `{"id":2,"n":"s3cret"}`} {
+		if status, answer := s.call("POST", "/hooks/shop", body, "Authorization", "Bearer a-token"); status != 204 {
+			t.Errorf("%s is answered %d %s", body, status, answer)
+		}
+	}
+	found := s.must("GET", "/v1/buses/default/events?type=io.rialto.source.refused", "")
+	if !strings.Contains(found, "/data/n: must be integer") || strings.Contains(found, "s3cret") {
+		t.Errorf("%s", found)
+	}
+	if s.event("default", "1") == nil || s.event("default", "2") != nil {
+		t.Error("stored is not what fits")
+	}
+	if doc := s.must("GET", "/v1/sources/shop", ""); !strings.Contains(doc, `"stored":2`) || !strings.Contains(doc, `"refused":1`) {
+		t.Errorf("%s", doc)
+	}
+}
+
 // Over MQTT 5 a refused message is told so by its reason code, and the connection goes on.
 func TestSchemaPolicyOverMQTT(t *testing.T) {
 	s, _ := start(t, options(t.TempDir()))

@@ -50,7 +50,8 @@ func RunHook(t *testing.T, h Hook) {
 	t.Run("Twice", h.twice)
 	t.Run("Tampered", h.tampered)
 	t.Run("Unproved", h.unproved)
-	t.Run("Poison", h.poison)
+	t.Run("Poison", func(t *testing.T) { h.poison(t, fault.New(fault.Invalid, "it is not valid")) })
+	t.Run("Misfit", func(t *testing.T) { h.poison(t, fault.New(fault.Unfit, "the schema does not allow it")) })
 	t.Run("Incomplete", h.incomplete)
 	t.Run("Many", h.many)
 	if h.Timed {
@@ -238,13 +239,13 @@ func (h Hook) unproved(t *testing.T) {
 }
 
 // poison is an event that the bridge will never store. The sender can do nothing about it.
-func (h Hook) poison(t *testing.T) {
+func (h Hook) poison(t *testing.T, why error) {
 	f := h.start(t)
 	f.log.Refuse(func(ev *event.Event) error {
 		if ev.Type == sources.RefusedType {
 			return nil
 		}
-		return fault.New(fault.Invalid, "the schema does not allow it")
+		return why
 	})
 	f.accepted(f.good(0))
 	evs := f.log.Events()

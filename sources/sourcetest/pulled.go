@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/sources"
 )
 
@@ -48,7 +49,8 @@ func RunPulled(t *testing.T, p Pulled) {
 	t.Run("AcknowledgedAfterTheCommit", p.acknowledgedAfterTheCommit)
 	t.Run("FailingLog", p.failingLog)
 	t.Run("RestartsAndCuts", p.restartsAndCuts)
-	t.Run("Poison", p.poison)
+	t.Run("Poison", func(t *testing.T) { p.poison(t, &event.Error{Attribute: "data", Index: -1, Reason: "is poison"}) })
+	t.Run("Misfit", func(t *testing.T) { p.poison(t, fault.New(fault.Unfit, "it is poison")) })
 	t.Run("SlowLog", p.slowLog)
 	t.Run("TwoNodes", p.twoNodes)
 }
@@ -209,17 +211,21 @@ func (p Pulled) restartsAndCuts(t *testing.T) {
 }
 
 // poison is a message that can never be stored. It must not hold up those behind it, nor vanish.
-func (p Pulled) poison(t *testing.T) {
+func (p Pulled) poison(t *testing.T, why error) {
 	w := p.start(t)
 	w.log.Refuse(func(ev *event.Event) error {
 		if bytes.HasPrefix(ev.Data, []byte("poison")) {
-			return &event.Error{Attribute: "data", Index: -1, Reason: "is poison"}
+			return why
 		}
 		return nil
 	})
+	release := w.log.Hold() // those behind the first come together
+	defer release()
 	w.up.Put(t, message("poison", 0))
+	w.log.Await(t, "an event is on its way", func() bool { return w.log.Asked() > 0 })
 	w.up.Put(t, []byte("poison"))
 	w.up.Put(t, message("poison", 1))
+	release()
 	w.log.Await(t, "those around the poison arrive", func() bool { return w.has([][]byte{message("poison", 0), message("poison", 1)}) })
 	Await(t, "everything is acknowledged", nil, func() bool { return w.up.Unacknowledged(t) == 0 })
 	w.log.Await(t, "an event stands for the poison", func() bool {

@@ -197,7 +197,7 @@ func TestInvalidEventsBecomeRefusals(t *testing.T) {
 	log := sourcetest.NewLog()
 	log.Refuse(func(ev *event.Event) error {
 		if ev.Type == "odd" {
-			return fault.New(fault.Invalid, "the schema does not allow it")
+			return fault.New(fault.Unfit, "the schema does not allow it")
 		}
 		return nil
 	})

@@ -22,6 +22,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/egress"
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/sources"
 )
 
@@ -62,6 +63,9 @@ func (l *Log) Ingest(ctx context.Context, _ string, recs []*event.Record) ([]eve
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.tell()
+	if err := l.misfit(recs); err != nil {
+		return nil, err
+	}
 	out := make([]eventlog.Receipt, len(recs))
 	var errs []error
 	for i, rec := range recs {
@@ -79,6 +83,19 @@ func (l *Log) Ingest(ctx context.Context, _ string, recs []*event.Record) ([]eve
 		errs = append(errs, out[i].Err)
 	}
 	return out, errors.Join(errs...)
+}
+
+// misfit is why none of several events is stored: one does not fit its schema. Called with mu held.
+func (l *Log) misfit(recs []*event.Record) error {
+	if l.refuse == nil || len(recs) == 1 {
+		return nil
+	}
+	for _, rec := range recs {
+		if err := l.refuse(&rec.Event); fault.KindOf(err) == fault.Unfit {
+			return err
+		}
+	}
+	return nil
 }
 
 // tell wakes those who wait. Called with mu held.
@@ -108,7 +125,7 @@ func (l *Log) Fail(err error) {
 	l.fail = err
 }
 
-// Refuse has single events fail.
+// Refuse has single events fail; if one of several fails as Unfit, all do.
 func (l *Log) Refuse(why func(*event.Event) error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

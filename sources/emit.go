@@ -29,7 +29,7 @@ func (in *instance) emit(ctx context.Context, evs ...event.Event) error {
 	}
 	for len(pending) > 0 {
 		receipts, err := in.ingest(ctx, pending)
-		if err != nil && !explained(receipts, len(pending)) {
+		if err != nil {
 			return err
 		}
 		var next []*event.Record
@@ -50,20 +50,20 @@ func (in *instance) emit(ctx context.Context, evs ...event.Event) error {
 	return nil
 }
 
-// explained reports whether n receipts say which events an error is about. If they do not, nothing may be acknowledged.
-func explained(receipts []eventlog.Receipt, n int) bool {
-	return len(receipts) == n && slices.ContainsFunc(receipts, func(r eventlog.Receipt) bool { return r.Err != nil })
-}
-
-// ingest is Ingester.Ingest. Where none of several is stored because some do not fit their schemas, those that do are stored.
+// ingest hands events over. Under an error that the receipts do not explain, it returns none: nothing may be acknowledged then. Where
+// none of several is stored because some do not fit their schemas, those that do are stored.
 func (in *instance) ingest(ctx context.Context, recs []*event.Record) ([]eventlog.Receipt, error) {
 	receipts, err := in.s.o.Ingester.Ingest(ctx, in.def.Bus, recs)
-	if len(recs) < 2 || len(receipts) > 0 || fault.KindOf(err) != fault.Unfit {
-		return receipts, err
+	failed := func(r eventlog.Receipt) bool { return r.Err != nil }
+	switch {
+	case err == nil || len(receipts) == len(recs) && slices.ContainsFunc(receipts, failed):
+		return receipts, nil
+	case len(recs) == 1 || fault.KindOf(err) != fault.Unfit:
+		return nil, err
 	}
 	half := len(recs) / 2
 	first, err := in.ingest(ctx, recs[:half])
-	if err != nil && len(first) != half {
+	if err != nil {
 		return nil, err
 	}
 	second, err := in.ingest(ctx, recs[half:])

@@ -30,8 +30,8 @@ const (
 	// a slow log keeps in memory.
 	minWindow, maxWindow = 16, 200
 	windowBytes          = 128 << 20
-	// maxPacket is what the broker is told to send at most: what is larger than an event may be is still taken, to be refused in
-	// the sight of all, but what is larger than this the broker drops by itself.
+	// maxPacket is what the broker is told to send at most. What is larger than an event may be is still taken, so that an event
+	// tells of it; what is larger than this the broker drops by itself.
 	maxPacket  = 16 << 20
 	maxBatch   = 100
 	dialWithin = 15 * time.Second

@@ -234,7 +234,7 @@ func (p *path) byID(ctx context.Context, id string, fn func(eventlog.Entry) bool
 		}
 		buf, from = entries, next
 	}
-	minted, err := p.mintedAs(ctx, id)
+	minted, err := p.mintedAs(ctx, id, indexed)
 	if err != nil {
 		return err
 	}
@@ -278,16 +278,18 @@ func (p *path) byID(ctx context.Context, id string, fn func(eventlog.Entry) bool
 	return nil
 }
 
-// mintedAs returns the indexed events with an id that the bridge has chosen, oldest first: one, as a rule.
-func (p *path) mintedAs(ctx context.Context, id string) (found []eventlog.Entry, err error) {
+// mintedAs returns the events up to last, which are in the views, with an id that the bridge has chosen, oldest first: one,
+// as a rule.
+func (p *path) mintedAs(ctx context.Context, id string, last uint64) (found []eventlog.Entry, err error) {
 	spans, err := p.b.o.Journal.Minted(p.name, id)
 	if err != nil {
 		return nil, err
 	}
 	var buf []eventlog.Entry
 	for _, s := range spans {
-		for from := max(s.From, p.log.First()); from <= s.To; {
-			entries, next, err := p.log.Read(ctx, from, int(s.To-from)+1, buf[:0]) //nolint:gosec // a span has few events
+		to := min(s.To, last)
+		for from := max(s.From, p.log.First()); from <= to; {
+			entries, next, err := p.log.Read(ctx, from, int(to-from)+1, buf[:0]) //nolint:gosec // a span has few events
 			if err != nil {
 				return nil, err
 			}

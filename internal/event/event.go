@@ -79,6 +79,10 @@ type Origin struct {
 	Version    byte   // 4 or 5
 	Levels     byte   // of the topic that stand in the subject in the log, at most; 0 = the log's default; not stored
 	Properties []byte // raw MQTT 5 properties worth passing on (payload format, expiry, content type, response topic, correlation data, user properties in order), without their length; nil for 3.1.1
+
+	// Sparkplug is what the payload leaves to the birth of its edge node or device; non-nil, also if that is nothing, for
+	// a payload that rules and readers see decoded. See package sparkplug.
+	Sparkplug []byte
 }
 
 // Position is where an event is in the log.

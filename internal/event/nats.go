@@ -22,6 +22,7 @@ const (
 	headerClient     = "Rialto-Client"     // MQTT client id
 	headerPrincipal  = "Rialto-Principal"  // who published over MQTT
 	headerProperties = "Rialto-Properties" // base64 of the raw MQTT 5 properties
+	headerSparkplug  = "Rialto-Sparkplug"  // base64 of what a Sparkplug B payload leaves to its birth; may be empty
 )
 
 const natsVersion = "NATS/1.0\r\n"
@@ -139,6 +140,10 @@ func appendOrigin(dst []byte, o *Origin, subject string) []byte {
 		dst = append(dst, headerProperties+": "...)
 		dst = append(base64.StdEncoding.AppendEncode(dst, o.Properties), '\r', '\n')
 	}
+	if o.Sparkplug != nil {
+		dst = append(dst, headerSparkplug+": "...)
+		dst = append(base64.StdEncoding.AppendEncode(dst, o.Sparkplug), '\r', '\n')
+	}
 	return dst
 }
 
@@ -252,6 +257,8 @@ func (d *natsDecoder) header(name, value string) error {
 		d.origin.Principal, err = decodeStored(value)
 	case headerProperties:
 		d.origin.Properties, err = base64.StdEncoding.DecodeString(value)
+	case headerSparkplug:
+		d.origin.Sparkplug, err = base64.StdEncoding.DecodeString(value)
 	}
 	if err != nil {
 		return fmt.Errorf("header %s: %w", name, errHeader)

@@ -58,6 +58,8 @@ var records = map[string]event.Record{
 	"mqtt 3.1.1, own subject": {Event: event.Event{ID: "1", Source: "/s", Type: "t", Subject: "other"},
 		MQTT: &event.Origin{Topic: "boxes/17", Version: 4, QoS: 1}},
 	"mqtt, odd":         {Event: event.Event{ID: "1", Source: "/s", Type: "t", Subject: "s"}, MQTT: &event.Origin{Version: 5, Properties: []byte{}}},
+	"mqtt, sparkplug":   {Event: event.Event{ID: "1", Source: "/s", Type: "t", Data: []byte{8, 1}}, MQTT: &event.Origin{Topic: "spBv1.0/g/NDATA/n", Version: 4, Sparkplug: []byte{0, 3, 1, 'a'}}},
+	"mqtt, born":        {Event: event.Event{ID: "1", Source: "/s", Type: "t"}, MQTT: &event.Origin{Topic: "spBv1.0/g/NBIRTH/n", Version: 4, Sparkplug: []byte{}}},
 	"mqtt, raw control": {Event: event.Event{ID: "1", Source: "/s", Type: "t"}, MQTT: &event.Origin{Topic: "a\r\nb\x01", Version: 5}},
 }
 

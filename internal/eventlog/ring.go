@@ -38,7 +38,7 @@ func recordSize(r *event.Record) int64 {
 		}
 	}
 	if m := r.MQTT; m != nil {
-		n += 120 + len(m.Topic) + len(m.Client) + len(m.Principal) + len(m.Properties)
+		n += 120 + len(m.Topic) + len(m.Client) + len(m.Principal) + len(m.Properties) + len(m.Sparkplug)
 	}
 	return int64(n)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/journal"
@@ -36,6 +37,10 @@ type Options struct {
 	Schemas Schemas
 	// Discover is told of events that are routed, on buses that discover schemas. nil = nobody is.
 	Discover Discoverer
+
+	// View is how rules, targets and readers see a stored event. It returns its argument, or another record of the same event
+	// with other data, the same each time. nil = as it is stored.
+	View func(*event.Record) *event.Record
 
 	// LiveQueue is how many deliveries a lane keeps in memory before it parks; 0 = 4096.
 	LiveQueue int
@@ -88,6 +93,9 @@ type Bridge struct {
 func New(ctx context.Context, o Options) (*Bridge, error) {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.View == nil {
+		o.View = func(r *event.Record) *event.Record { return r }
 	}
 	if o.Rand == nil {
 		o.Rand = rand.Float64
@@ -233,7 +241,7 @@ func (b *Bridge) Bus(bus string) (*eventlog.Bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.log, nil
+	return p.log.Bus, nil
 }
 
 // SetBus opens a bus, or changes its settings. It blocks while the streams are opened and the views catch up. Events

@@ -18,7 +18,7 @@ import (
 type path struct {
 	b        *Bridge
 	name     string
-	log      *eventlog.Bus
+	log      busLog
 	journey  *eventlog.Stream
 	rec      *recorder
 	counters busCounters
@@ -65,7 +65,7 @@ func (b *Bridge) openPath(ctx context.Context, doc *BusDoc) (*path, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &path{b: b, counters: b.metrics.bus(doc.Name), name: doc.Name, log: log, journey: journey, first: make(chan struct{}), recorderDone: make(chan struct{}), ended: make(chan struct{}, 1)}
+	p := &path{b: b, counters: b.metrics.bus(doc.Name), name: doc.Name, log: busLog{log, b.o.View}, journey: journey, first: make(chan struct{}), recorderDone: make(chan struct{}), ended: make(chan struct{}, 1)}
 	p.doc.Store(doc)
 	if err := p.catchUp(ctx); err != nil {
 		return nil, err
@@ -320,7 +320,7 @@ func (p *path) index() {
 		if p.log.Wait(p.ctx, from-1) != nil {
 			return
 		}
-		entries, next, err := p.log.Read(p.ctx, from, indexBatch, buf[:0])
+		entries, next, err := p.log.Bus.Read(p.ctx, from, indexBatch, buf[:0])
 		var gone []journal.Gone
 		if err == nil {
 			gone, err = p.gone(p.ctx, from, entries, next)

@@ -208,7 +208,8 @@ func (p *path) position(seq uint64) event.Position {
 }
 
 func (p *path) found(e eventlog.Entry) *Found {
-	return &Found{Event: &e.Record.Event, Position: p.position(e.Seq), Received: e.Record.Received, Origin: e.Record.MQTT}
+	r := p.log.view(e.Record)
+	return &Found{Event: &r.Event, Position: p.position(e.Seq), Received: r.Received, Origin: r.MQTT}
 }
 
 // byID calls fn for the events with an id, newest first, until it returns false: those of the tail that are not indexed
@@ -220,7 +221,7 @@ func (p *path) byID(ctx context.Context, id string, fn func(eventlog.Entry) bool
 	}
 	var tail, buf []eventlog.Entry
 	for from, end := indexed+1, p.log.Committed(); from <= end; {
-		entries, next, err := p.log.Read(ctx, from, 1024, buf[:0])
+		entries, next, err := p.log.Bus.Read(ctx, from, 1024, buf[:0])
 		if err != nil {
 			return err
 		}

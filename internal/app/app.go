@@ -29,6 +29,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/store/kv"
 	"github.com/rialto-bridge/rialto/internal/store/postgres"
 	"github.com/rialto-bridge/rialto/mqttgw"
+	"github.com/rialto-bridge/rialto/mqttgw/sparkplug"
 	"github.com/rialto-bridge/rialto/schema"
 	"github.com/rialto-bridge/rialto/sources"
 	"github.com/rialto-bridge/rialto/targets"
@@ -281,7 +282,7 @@ func (a *App) openSchemaStore(ctx context.Context, nc *nats.Conn) (schema.Store,
 const summariesBucket = "summaries"
 
 func (a *App) startBridge(ctx context.Context) (err error) {
-	a.bridge, err = bridge.New(ctx, bridge.Options{Log: a.log, Journal: a.journal, Schemas: a.schemas, Discover: a.discovery, Logger: a.o.Logger, Registerer: a.registry})
+	a.bridge, err = bridge.New(ctx, bridge.Options{Log: a.log, Journal: a.journal, Schemas: a.schemas, Discover: a.discovery, View: sparkplug.View, Logger: a.o.Logger, Registerer: a.registry})
 	if err == nil {
 		a.undo("bridge", func(ctx context.Context) error {
 			// Deliveries get what is left of the time but for a quarter, in which the log writes down what became of them.

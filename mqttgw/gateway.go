@@ -117,6 +117,7 @@ type Gateway struct {
 	broadcasts *broadcasts // nil without Options.Broadcasts
 	clock      *clock
 	feeds      *feeds
+	births     *births
 	cuts       cuts
 	walks      [lanes]walk
 	served     atomic.Bool
@@ -178,6 +179,7 @@ func New(o Options) (*Gateway, error) {
 	g.opts.Directory.serve(g)
 	g.clock = newClock(g)
 	g.feeds = newFeeds(g)
+	g.births = newBirths(g)
 	if o.Commands != nil {
 		g.commands = newCommands(g, o.Down, o.Commands)
 	}
@@ -234,6 +236,7 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 
 	// Nobody is let in before the tails have seen what a crash has left.
 	if err = g.awaitTails(accepting, g.momentBy(func(f *feed) uint64 { return f.recovered })); err == nil {
+		g.births.load()
 		err = g.acceptAll(accepting, done, lns)
 	} else if ctx.Err() != nil {
 		err = nil

@@ -21,11 +21,15 @@ type TopicMapping struct {
 	Bus    string // where they go; "" = to devices
 	Down   bool   // they are messages to devices, and on no bus
 
+	// Sparkplug says that payloads are Sparkplug B: rules and readers see them decoded, and births are kept.
+	Sparkplug bool
+
 	Revision uint64 // set by the caller of ParseTopicMapping; stands in the mark of a change
 
 	levels     int    // of the topic in the log's subject; 0 = the log's default
 	kind       mapped // type
 	subject    mapped // nil = the topic
+	device     mapped // of a message to one device; nil = it is for every subscription
 	extensions []mappedExtension
 }
 
@@ -43,6 +47,8 @@ type mappingDocument struct {
 	Extensions    map[string]string `json:"extensions,omitempty"`
 	SubjectLevels int               `json:"subjectLevels,omitempty"`
 	Lane          string            `json:"lane,omitempty"`
+	Device        string            `json:"device,omitempty"`
+	Decode        string            `json:"decode,omitempty"`
 
 	parsed TopicMapping
 }
@@ -67,12 +73,15 @@ const (
 	laneNameDown = "down"
 )
 
+// decodeSparkplug is what a mapping can have decoded.
+const decodeSparkplug = "sparkplug"
+
 // DefaultBus is where publishes go that no mapping sends elsewhere.
 const DefaultBus = "devices"
 
 func (d *mappingDocument) check(complain complaint) {
 	d.documentHead.check("TopicMapping", complain)
-	m := TopicMapping{Name: d.Name, Filter: d.Filter, Bus: DefaultBus, Down: d.Lane == laneNameDown, levels: d.SubjectLevels}
+	m := TopicMapping{Name: d.Name, Filter: d.Filter, Bus: DefaultBus, Down: d.Lane == laneNameDown, Sparkplug: d.Decode == decodeSparkplug, levels: d.SubjectLevels}
 	wildcards := strings.Count(d.Filter, "+") + strings.Count(d.Filter, "#")
 	switch {
 	case !packet.ValidFilter(d.Filter) || len(d.Filter) > maxTemplate:
@@ -95,7 +104,7 @@ func (d *mappingDocument) check(complain complaint) {
 		}
 		return p
 	}
-	m.kind, m.subject = part("/type", d.Type), part("/subject", d.Subject)
+	m.kind, m.subject, m.device = part("/type", d.Type), part("/subject", d.Subject), part("/device", d.Device)
 	if len(d.Extensions) > maxMappingExtensions {
 		complain("/extensions", "must be at most %d", maxMappingExtensions)
 	}
@@ -121,16 +130,44 @@ func (d *mappingDocument) check(complain complaint) {
 	if d.Lane != "" && d.Lane != laneNameUp && d.Lane != laneNameDown {
 		complain("/lane", "must be up, from devices, or down, to devices")
 	}
-	if m.Down && d.Bus != "" {
+	if d.Decode != "" && d.Decode != decodeSparkplug {
+		complain("/decode", "must be sparkplug, or left out")
+	}
+	d.checkLane(&m, complain)
+	d.parsed = m
+}
+
+// checkLane complains about what does not go with the lane.
+func (d *mappingDocument) checkLane(m *TopicMapping, complain complaint) {
+	if !m.Down {
+		if d.Device != "" {
+			complain("/device", "goes with lane down: only messages to devices are for one of them")
+		}
+		return
+	}
+	m.Bus = ""
+	if d.Bus != "" {
 		complain("/bus", "must be left out with lane down: messages to devices are on no bus")
 	}
-	if m.Down && d.SubjectLevels != 0 {
+	if d.SubjectLevels != 0 {
 		complain("/subjectLevels", "must be left out with lane down")
 	}
-	if m.Down {
-		m.Bus = ""
+	if d.Decode != "" {
+		complain("/decode", "must be left out with lane down: rules do not see messages to devices")
 	}
-	d.parsed = m
+	if d.Device == "" {
+		return
+	}
+	// A command has a type and a subject of its own.
+	if d.Type != "" {
+		complain("/type", "must be left out with a device")
+	}
+	if d.Subject != "" {
+		complain("/subject", "must be left out with a device")
+	}
+	if len(d.Extensions) > 0 {
+		complain("/extensions", "must be left out with a device")
+	}
 }
 
 // mapped is a text with {1}, {2}, ... in it, which stand for what the wildcards of the filter match, and {topic}, {clientid}
@@ -247,6 +284,12 @@ func (m *TopicMapping) apply(d *event.MQTTDefaults, topic string, key sessionKey
 			d.Extensions = append(d.Extensions, event.Attribute{Name: x.name, Value: v})
 		}
 	}
+}
+
+// deviceOf is the device that a publish is for; m has a template for it.
+func (m *TopicMapping) deviceOf(topic string, key sessionKey) string {
+	var few [8]string
+	return m.device.render(topic, key, captures(few[:0], m.Filter, topic))
 }
 
 // mappingNode is a level of the filters of mappings.

@@ -109,6 +109,9 @@ func (g *Gateway) eventOf(k sessionKey, v packet.Version, source string, in *inc
 			Version: byte(v), Levels: levels, Properties: in.props},
 	}
 	kept.record.MQTT = &kept.origin
+	if mapping != nil && mapping.Sparkplug {
+		g.births.describe(&kept.record)
+	}
 	return &kept.record, nil
 }
 
@@ -157,7 +160,11 @@ func (g *Gateway) store(ctx context.Context, m *TopicMapping, rec *event.Record,
 	case m == nil:
 		return g.opts.Publisher.Publish(ctx, g.opts.Bus, rec, done)
 	case !m.Down:
-		return g.opts.Publisher.Publish(ctx, g.busNamed(m.Bus), rec, done)
+		err := g.opts.Publisher.Publish(ctx, g.busNamed(m.Bus), rec, done)
+		if err == nil && rec.MQTT.Sparkplug != nil {
+			g.births.keep(ctx, rec)
+		}
+		return err
 	case g.opts.Down == nil:
 		return fault.New(fault.Unavailable, "messages to devices are not kept here")
 	}
@@ -196,6 +203,8 @@ func (g *Gateway) checkTopic(topic string) error {
 	switch {
 	case topic == "$SYS" || strings.HasPrefix(topic, "$SYS/"):
 		return &packet.Error{Code: packet.NotAuthorized, Detail: "topics below $SYS are the server's"}
+	case topic == "$sparkplug" || strings.HasPrefix(topic, "$sparkplug/"):
+		return &packet.Error{Code: packet.NotAuthorized, Detail: "topics below $sparkplug are the server's"}
 	case len(topic) > g.limits.MaxTopic || strings.Count(topic, "/") >= g.limits.MaxLevels:
 		return &packet.Error{Code: packet.TopicNameInvalid, Detail: "topic is longer, or has more levels, than allowed"}
 	}

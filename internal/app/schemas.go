@@ -198,10 +198,18 @@ const mappingSchema = `{
     "subject": {"type": "string", "maxLength": 1024, "description": "Default: the topic."},
     "extensions": {"type": "object", "maxProperties": 32, "propertyNames": {"pattern": "^[a-z0-9]{1,20}$"}, "additionalProperties": {"type": "string", "minLength": 1, "maxLength": 1024}},
     "subjectLevels": {"type": "integer", "minimum": 0, "maximum": 8, "default": 8, "description": "Levels of the topic by which events are found fast."},
-    "lane": {"enum": ["up", "down"], "default": "up", "description": "down: they are messages to devices. They are on no bus, and reach their subscribers before what comes from devices."}
+    "lane": {"enum": ["up", "down"], "default": "up", "description": "down: they are messages to devices. They are on no bus, and reach their subscribers before what comes from devices."},
+    "device": {"type": "string", "maxLength": 1024, "description": "With lane down: the device that the messages are for, such as {1}. They are commands to it then, and nobody else gets them."},
+    "decode": {"const": "sparkplug", "description": "The payloads are Sparkplug B: rules and readers see them as JSON. MQTT subscribers get them as they were published."}
   },
-  "if": {"properties": {"lane": {"const": "down"}}, "required": ["lane"]},
-  "then": {"properties": {"bus": false, "subjectLevels": false}}
+  "allOf": [
+    {
+      "if": {"properties": {"lane": {"const": "down"}}, "required": ["lane"]},
+      "then": {"properties": {"bus": false, "subjectLevels": false, "decode": false}},
+      "else": {"properties": {"device": false}}
+    },
+    {"if": {"required": ["device"]}, "then": {"properties": {"type": false, "subject": false, "extensions": false}}}
+  ]
 }`
 
 // deliverySchema describes how a lane treats its target.

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttgw
+
+import (
+	"container/list"
+	"context"
+	"sync"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/mqttgw/sparkplug"
+)
+
+// births are the last births of Sparkplug edge nodes and their devices. What they say of the metrics of a message is stored
+// with the message, so nobody needs a birth afterwards: in memory is what may still be published. A birth is also a retained
+// message below sparkplug.Certificates, in DOWN and so on no bus, and these are what a start reads.
+//
+// Above Limits.MaxBirthMetrics the births of the node that was silent for longest are forgotten: its aliases are not resolved
+// until it is born again. Older births are never used instead of later ones. Safe for concurrent use.
+type births struct {
+	g *Gateway
+
+	mu      sync.Mutex
+	nodes   map[nodeKey]*list.Element // guarded by mu; of *edgeNode
+	recent  *list.List                // guarded by mu; those first that were heard of last
+	metrics int                       // guarded by mu; of all
+}
+
+type nodeKey struct{ group, node string }
+
+// edgeNode is what an edge node has announced.
+type edgeNode struct {
+	key     nodeKey
+	own     *sparkplug.Births
+	devices map[string]*sparkplug.Births
+	metrics int // of all its births; a birth is at least bareBirth
+}
+
+// bareBirth is how many metrics a birth without any counts for.
+const bareBirth = 8
+
+func newBirths(g *Gateway) *births {
+	return &births{g: g, nodes: map[nodeKey]*list.Element{}, recent: list.New()}
+}
+
+// load reads the births that were kept. The tails have come up to the end of the log.
+func (b *births) load() {
+	v := b.g.opts.Retained
+	if v == nil {
+		return
+	}
+	seqs := map[nodeKey]uint64{}
+	var page []retainedEntry
+	for _, filter := range [...]string{"/+/NBIRTH/+", "/+/DBIRTH/+/+"} {
+		for after, done := "", false; !done; {
+			var err error
+			if page, after, done, err = v.match(sparkplug.Certificates+sparkplug.Namespace+filter, after, retainedAtOnce, page[:0]); err != nil {
+				b.g.log.Error("births cannot be read: aliases are not resolved until the next ones", "err", err)
+				return
+			}
+			for _, e := range page {
+				b.restore(e, seqs)
+			}
+		}
+	}
+}
+
+// restore takes up a birth that was kept, unless it is that of a device before the last birth of its node. seqs are where the
+// births of nodes are.
+func (b *births) restore(e retainedEntry, seqs map[nodeKey]uint64) {
+	t, ok := sparkplug.ParseTopic(e.Record.MQTT.Topic[len(sparkplug.Certificates):])
+	key := nodeKey{t.Group, t.Node}
+	switch {
+	case !ok:
+		return
+	case t.Device == "":
+		seqs[key] = e.Seq
+	case e.Seq < seqs[key]:
+		return
+	}
+	b.born(t, e.Record.Event.Data)
+}
+
+// born takes up a birth. That of a node ends those of its devices. One that cannot be read leaves aliases unresolved.
+func (b *births) born(t sparkplug.Topic, payload []byte) {
+	announced, err := sparkplug.ReadBirth(payload)
+	if err != nil {
+		b.g.log.Debug("birth cannot be read: aliases are not resolved", "err", err)
+		announced = &sparkplug.Births{}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key := nodeKey{t.Group, t.Node}
+	el := b.nodes[key]
+	if el == nil {
+		el = b.recent.PushFront(&edgeNode{key: key, devices: map[string]*sparkplug.Births{}})
+		b.nodes[key] = el
+	}
+	b.recent.MoveToFront(el)
+	n := el.Value.(*edgeNode)
+	before := n.metrics
+	if t.Device == "" {
+		n.own, n.metrics = announced, 0
+		clear(n.devices)
+	} else if old := n.devices[t.Device]; old != nil {
+		n.metrics -= bareBirth + old.Len()
+	}
+	if t.Device != "" {
+		n.devices[t.Device] = announced
+	}
+	n.metrics += bareBirth + announced.Len()
+	b.metrics += n.metrics - before
+	for b.metrics > b.g.limits.MaxBirthMetrics && b.recent.Len() > 0 {
+		oldest := b.recent.Remove(b.recent.Back()).(*edgeNode)
+		delete(b.nodes, oldest.key)
+		b.metrics -= oldest.metrics
+	}
+}
+
+// of returns the birth that holds for a message; it is empty if there is none.
+func (b *births) of(t sparkplug.Topic) *sparkplug.Births {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var found *sparkplug.Births
+	if el := b.nodes[nodeKey{t.Group, t.Node}]; el != nil {
+		b.recent.MoveToFront(el)
+		n := el.Value.(*edgeNode)
+		if found = n.own; t.Device != "" {
+			found = n.devices[t.Device]
+		}
+	}
+	if found == nil {
+		found = &sparkplug.Births{}
+	}
+	return found
+}
+
+// maxStoredHeader is what the log takes of a header.
+const maxStoredHeader = 60 << 10
+
+// describe notes at a message what it leaves to its birth. It is called in the order in which a client publishes.
+func (b *births) describe(rec *event.Record) {
+	t, ok := sparkplug.ParseTopic(rec.MQTT.Topic)
+	switch {
+	case !ok:
+		return
+	case t.IsBirth():
+		rec.MQTT.Sparkplug = []byte{}
+		return
+	}
+	const line = 64 // the name of the header, and padding
+	room := (maxStoredHeader - line - len(event.AppendNATS(nil, rec))) / 4 * 3
+	names, err := b.of(t).Names(rec.Event.Data, max(0, room))
+	if err != nil { // readers see it at the event
+		b.g.log.Debug("payload cannot be decoded", "clientId", rec.MQTT.Client, "err", err)
+	}
+	rec.MQTT.Sparkplug = names
+}
+
+// CertificateType is the type of births in DOWN.
+const CertificateType = "io.rialto.sparkplug.certificate"
+
+// keep takes up a birth that is on its way to the log, and has it retained. A process that is killed between the commits of
+// the two leaves the birth before: by then the node has lost its connection, and is born again when it is back.
+func (b *births) keep(ctx context.Context, rec *event.Record) {
+	t, ok := sparkplug.ParseTopic(rec.MQTT.Topic)
+	if !ok || !t.IsBirth() {
+		return
+	}
+	b.born(t, rec.Event.Data)
+	if b.g.opts.Down == nil || b.g.opts.Retained == nil || len(rec.Event.Data) == 0 {
+		return
+	}
+	origin := *rec.MQTT
+	origin.Topic, origin.QoS, origin.Retain, origin.Sparkplug = t.Certificate(), 1, true, nil
+	kept := b.g.own(event.Event{Source: rec.Event.Source, Type: CertificateType, Subject: origin.Topic, DataContentType: rec.Event.DataContentType, Data: rec.Event.Data})
+	kept.MQTT = &origin
+	failed := func(err error) {
+		b.g.log.Error("birth is not kept", "clientId", rec.MQTT.Client, "err", err)
+	}
+	err := b.g.checkRetain(origin.Topic, kept)
+	if err == nil {
+		err = b.g.opts.Down.publish(ctx, "", kept, nil, func(r eventlog.Result) {
+			if r.Err != nil {
+				failed(r.Err)
+			}
+		})
+	}
+	if err != nil {
+		failed(err)
+	}
+}

@@ -197,38 +197,48 @@ func (g *Gateway) SendCommand(ctx context.Context, spec CommandSpec) (Command, e
 	if err != nil {
 		return Command{}, err
 	}
-	if err := c.opened(ctx); err != nil {
-		return Command{}, err
-	}
-	o, known, err := c.reserve(ctx, spec.Device, rec, spec.ID != "")
+	committed := make(chan eventlog.Result, 1)
+	known, err := c.accept(ctx, spec.Device, rec, spec.ID != "", func(r eventlog.Result) { committed <- r })
 	if err != nil {
 		return Command{}, err
 	}
 	if known != nil {
 		return c.again(ctx, *known, rec)
 	}
-	committed := make(chan eventlog.Result, 1)
-	err = c.down.publish(ctx, spec.Device, rec, func(seq uint64) { c.send(o, rec, spec.Device, seq) }, func(r eventlog.Result) {
-		if r.Err != nil {
-			c.release(o)
-		}
-		committed <- r
-	})
-	if err != nil {
-		c.release(o)
-		return Command{}, err
-	}
 	select {
 	case r := <-committed:
 		if r.Err != nil {
 			return Command{}, r.Err
 		}
-		g.metrics.command(commandQueued)
 		s := commandOf(downEntry{seq: r.Seq, rec: rec, device: spec.Device})
 		return s.public(), nil
 	case <-ctx.Done(): // it may be stored, and then counts
 		return Command{}, &fault.Error{Kind: fault.Unavailable, Message: "gave up waiting for the log", Err: context.Cause(ctx)}
 	}
+}
+
+// accept puts a command on its way into DOWN. done is called as by Downlink.publish, if it returns neither an error nor the
+// command that is known by the id, where that was chosen by who sends it.
+func (c *commands) accept(ctx context.Context, device string, rec *event.Record, chosen bool, done func(eventlog.Result)) (known *storedCommand, err error) {
+	if err := c.opened(ctx); err != nil {
+		return nil, err
+	}
+	o, known, err := c.reserve(ctx, device, rec, chosen)
+	if err != nil || known != nil {
+		return known, err
+	}
+	err = c.down.publish(ctx, device, rec, func(seq uint64) { c.send(o, rec, device, seq) }, func(r eventlog.Result) {
+		if r.Err != nil {
+			c.release(o)
+		} else {
+			c.g.metrics.command(commandQueued)
+		}
+		done(r)
+	})
+	if err != nil {
+		c.release(o)
+	}
+	return nil, err
 }
 
 // again answers for a command whose id is known, if it is the same.

@@ -218,12 +218,17 @@ func (d *Downlink) Wait(ctx context.Context, after uint64) error {
 	}
 }
 
-// Read implements Tail: it reads the messages without a device.
+// Read implements Tail: it reads the messages without a device, and of commands that clients have published with QoS 2 what
+// the session needs of them after a crash.
 func (d *Downlink) Read(ctx context.Context, from uint64, most int, dst []eventlog.Entry) ([]eventlog.Entry, uint64, error) {
 	entries, next, err := d.read(ctx, from, most, nil)
 	for _, e := range entries {
-		if e.rec != nil && e.device == "" {
+		switch {
+		case e.rec == nil:
+		case e.device == "":
 			dst = append(dst, eventlog.Entry{Seq: e.seq, Record: e.rec})
+		case e.rec.MQTT.Client != "" && e.rec.MQTT.QoS == 2:
+			dst = append(dst, eventlog.Entry{Seq: e.seq, Record: receiptOf(e.rec)})
 		}
 	}
 	return dst, next, err

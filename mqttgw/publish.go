@@ -167,6 +167,8 @@ func (g *Gateway) store(ctx context.Context, m *TopicMapping, rec *event.Record,
 		return err
 	case g.opts.Down == nil:
 		return fault.New(fault.Unavailable, "messages to devices are not kept here")
+	case m.device != nil:
+		return g.publishCommand(ctx, m, rec, done)
 	}
 	return g.opts.Down.Publish(ctx, rec, done)
 }

@@ -137,12 +137,17 @@ func TestLargeViewsAreAllRouted(t *testing.T) {
 	}
 	var seen []string
 	stop := errors.New("enough")
-	err := f.Follow(context.Background(), bridge.FollowOptions{Bus: "default", From: 1}, func(e eventlog.Entry) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	err := f.Follow(ctx, bridge.FollowOptions{Bus: "default", From: 1}, func(e eventlog.Entry) error {
 		if seen = append(seen, e.Record.Event.ID); len(seen) == count {
 			return stop
 		}
 		return nil
 	})
+	if len(seen) != count {
+		t.Fatalf("read %v, %v", seen, err)
+	}
 	for i, id := range seen {
 		if id != fmt.Sprint(i) {
 			t.Fatalf("read %v, %v", seen, err)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -397,4 +398,28 @@ func BenchmarkView(b *testing.B) {
 	for b.Loop() {
 		sparkplug.View(r)
 	}
+}
+
+// BenchmarkBirths is what a birth costs while it is kept.
+func BenchmarkBirths(b *testing.B) {
+	var born []message
+	for i := range 200 {
+		born = append(born, metric(fmt.Sprintf("Line 1/Motor %d/Bearing/Temperature", i), 9).num(2, uint64(i)))
+	}
+	raw := payload(born...)
+	kept := make([]*sparkplug.Births, 0, b.N)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for b.Loop() {
+		d, err := sparkplug.ReadBirth(raw)
+		if err != nil {
+			b.Fatal(err)
+		}
+		kept = append(kept, d)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(len(kept)*len(born)), "B/metric")
+	runtime.KeepAlive(kept)
 }

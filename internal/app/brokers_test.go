@@ -201,6 +201,9 @@ func TestGateManyTopics(t *testing.T) {
 			c := br.published(t, part, 1, func(client, i int) string { return numbered(at + client*part/20 + i) })
 			costs = append(costs, c.cpu)
 			rss += c.rss
+			if end := at + part; end%100_000 == 0 || end == n || at == from {
+				t.Logf("up to %d topics: %.0f messages/s, %v CPU, %.0f MB resident", end, part/c.took.Seconds(), c.cpu, residentMB(t, br.pid))
+			}
 		}
 		return costs, rss
 	}

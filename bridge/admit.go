@@ -115,7 +115,7 @@ func (b *Bridge) validate(p *path, rec *event.Record) error {
 		p.counters.unchecked.Inc()
 		return &fault.Error{Kind: fault.Unavailable, Message: "the schemas are not known yet", RetryAfter: time.Second}
 	}
-	found, err := b.o.Schemas.Validate(&rec.Event)
+	found, err := b.o.Schemas.Validate(&b.o.View(rec).Event)
 	var told *fault.Error
 	switch {
 	case err == nil && found.Schema.Version == 0:

@@ -38,7 +38,7 @@ type Options struct {
 	// Discover is told of events that are routed, on buses that discover schemas. nil = nobody is.
 	Discover Discoverer
 
-	// View is how rules, targets and readers see a stored event. It returns its argument, or another record of the same event
+	// View is how schemas, rules, targets and readers see an event. It returns its argument, or another record of the same event
 	// with other data, the same each time. nil = as it is stored.
 	View func(*event.Record) *event.Record
 

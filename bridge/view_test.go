@@ -13,13 +13,14 @@ import (
 	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets"
 )
 
-// coded shows events of the type coded as JSON with as many bytes more as their data says.
+// coded shows events of the types coded and order as JSON with as many bytes more as their data says.
 func coded(r *event.Record) *event.Record {
-	if r.Event.Type != "coded" {
+	if r.Event.Type != "coded" && r.Event.Type != "order" {
 		return r
 	}
 	out := *r
@@ -151,6 +152,22 @@ func TestLargeViewsAreAllRouted(t *testing.T) {
 	for i, id := range seen {
 		if id != fmt.Sprint(i) {
 			t.Fatalf("read %v, %v", seen, err)
+		}
+	}
+}
+
+// The schema of an event is that of its view, which is also what schemas are discovered from.
+func TestSchemasAreThoseOfTheView(t *testing.T) {
+	f := newFixture(t)
+	f.opts.View = coded
+	f.opts.Schemas = schemas(t, `{"type":"object","properties":{"size":{"maximum":5}}}`)
+	f.start()
+	defer f.stop(time.Second)
+	f.bus(`{"kind":"Bus","name":"default","schemaPolicy":"reject"}`)
+	for data, fits := range map[string]bool{"5": true, "6": false} {
+		_, err := f.Ingest(context.Background(), "default", []*event.Record{order(data, data)})
+		if (err == nil) != fits || err != nil && fault.KindOf(err) != fault.Unfit {
+			t.Errorf("size %s: %v", data, err)
 		}
 	}
 }

@@ -149,8 +149,8 @@ func (b *births) describe(rec *event.Record) {
 		rec.MQTT.Sparkplug = []byte{}
 		return
 	}
-	const line = 64 // the name of the header, and padding
-	room := (maxStoredHeader - line - len(event.AppendNATS(nil, rec))) / 4 * 3
+	const spare = 8 << 10 // for what is to come: this header's name, and the marks of the bridge
+	room := (maxStoredHeader - spare - len(event.AppendNATS(nil, rec))) / 4 * 3
 	names, err := b.of(t).Names(rec.Event.Data, max(0, room))
 	if err != nil { // readers see it at the event
 		b.g.log.Debug("payload cannot be decoded", "clientId", rec.MQTT.Client, "err", err)

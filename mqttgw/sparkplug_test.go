@@ -376,7 +376,7 @@ func TestSparkplugManyNames(t *testing.T) {
 	edge.send(m)
 	edge.ack(packet.TypePuback, 9, packet.Success)
 	rec, got := w.last()
-	if n := len(event.AppendNATS(nil, rec)); n > 60<<10 || n < 50<<10 {
+	if n := len(event.AppendNATS(nil, rec)); n > 52<<10 || n < 50<<10 {
 		t.Errorf("the header has %d bytes", n)
 	}
 	if n := strings.Count(got, "="); n != 1000 || !strings.HasPrefix(got, names[0]+"=-1") || !strings.HasSuffix(got, "#999=4294967295") {

@@ -290,7 +290,7 @@ func (p *path) mintedAs(ctx context.Context, id string, last uint64) (found []ev
 	for _, s := range spans {
 		to := min(s.To, last)
 		for from := max(s.From, p.log.First()); from <= to; {
-			entries, next, err := p.log.Read(ctx, from, int(to-from)+1, buf[:0]) //nolint:gosec // a span has few events
+			entries, next, err := p.log.Bus.Read(ctx, from, int(to-from)+1, buf[:0]) //nolint:gosec // a span has few events
 			if err != nil {
 				return nil, err
 			}

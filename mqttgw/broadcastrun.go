@@ -22,7 +22,7 @@ func (b *broadcasts) work(r *broadcast) {
 		began := time.Now()
 		most := max(1, min(r.Batch, int(r.Rate*broadcastTurn.Seconds())))
 		turn := names[:min(most, len(names))]
-		taken, why, err := b.send(r, turn)
+		taken, err := b.send(r, turn)
 		pace := time.Duration(float64(taken)/r.Rate*float64(time.Second)) - time.Since(began)
 		names = names[taken:]
 		switch {
@@ -48,20 +48,17 @@ func (b *broadcasts) work(r *broadcast) {
 				b.g.log.Warn("broadcast's progress cannot be written", "job", r.ID, "err", err)
 			}
 		}
-		b.note(r, why, err)
+		b.note(r, err)
 		if !b.rest(r, pace) {
 			return
 		}
 	}
 }
 
-// note says why a broadcast waits, or left devices out.
-func (b *broadcasts) note(r *broadcast, skipped string, err error) {
+// note says why a broadcast waits.
+func (b *broadcasts) note(r *broadcast, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if skipped != "" {
-		r.Skip = skipped
-	}
 	if r.Waiting = ""; err != nil && r.State == BroadcastRunning {
 		r.Waiting = reasonFor(err)
 	}
@@ -78,7 +75,7 @@ func reasonFor(err error) string {
 
 // send gives some devices their command, all at the same time. taken is how many of the first had their turn; the error
 // says why the one behind them has to wait.
-func (b *broadcasts) send(r *broadcast, names []string) (taken int, skipped string, err error) {
+func (b *broadcasts) send(r *broadcast, names []string) (taken int, err error) {
 	results := make([]error, len(names))
 	var wg sync.WaitGroup
 	for i, name := range names {
@@ -97,14 +94,14 @@ func (b *broadcasts) send(r *broadcast, names []string) (taken int, skipped stri
 			r.Sent++
 		case kind == fault.Invalid, kind == fault.Conflict, kind == fault.TooLarge, errors.Is(res, errMailboxFull):
 			r.Skipped++
-			skipped = reasonFor(res)
+			r.Skip = reasonFor(res)
 		default: // those behind it that were sent are the same commands the next time
-			return taken, skipped, res
+			return taken, res
 		}
 		taken++
 		r.Cursor = names[i]
 	}
-	return taken, skipped, nil
+	return taken, nil
 }
 
 // isRunning reports whether a broadcast is to go on; if not, and last, its goroutine ends.

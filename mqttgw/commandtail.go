@@ -104,6 +104,7 @@ func (c *commands) serve(ctx context.Context) (end func()) {
 		timer := time.AfterFunc(stopTime, giveUp)
 		c.changes.close()
 		writer.Wait()
+		c.down.settle(writing)
 		timer.Stop()
 		giveUp()
 		cancel()

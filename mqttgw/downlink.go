@@ -67,9 +67,11 @@ type Downlink struct {
 	used atomic.Bool // there has been a message
 
 	mu        sync.Mutex
-	latest    []downEntry // guarded by mu; the last that were committed, without a hole
-	bytes     int         // guarded by mu; of latest
-	committed uint64      // guarded by mu; the last one that was told
+	latest    []downEntry   // guarded by mu; the last that were committed, without a hole
+	bytes     int           // guarded by mu; of latest
+	committed uint64        // guarded by mu; the last one that was told
+	flying    int           // guarded by mu; appends that have not ended
+	calm      chan struct{} // guarded by mu; closed when the last of them ends; nil when nobody waits
 	moved     chan struct{}
 }
 
@@ -129,6 +131,7 @@ func (d *Downlink) appendChanges(ctx context.Context, changes []byte, done func(
 
 func (d *Downlink) append(ctx context.Context, m eventlog.Message, e downEntry, done func(eventlog.Result)) error {
 	e.size = len(m.Subject) + len(m.Header) + len(m.Data) + overhead
+	d.count(1)
 	err := d.o.Log.Append(ctx, m, func(r eventlog.Result) {
 		if r.Err == nil {
 			e.seq = r.Seq
@@ -136,8 +139,40 @@ func (d *Downlink) append(ctx context.Context, m eventlog.Message, e downEntry, 
 		}
 		r.Err = unavailable(r.Err)
 		done(r)
+		d.count(-1)
 	})
+	if err != nil {
+		d.count(-1)
+	}
 	return unavailable(err)
+}
+
+// count counts appends that have not ended.
+func (d *Downlink) count(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.flying += n; d.flying == 0 && d.calm != nil {
+		close(d.calm)
+		d.calm = nil
+	}
+}
+
+// settle waits until every append that began has ended, so that whoever reads the stream next finds what it left.
+func (d *Downlink) settle(ctx context.Context) {
+	d.mu.Lock()
+	if d.flying == 0 {
+		d.mu.Unlock()
+		return
+	}
+	if d.calm == nil {
+		d.calm = make(chan struct{})
+	}
+	calm := d.calm
+	d.mu.Unlock()
+	select {
+	case <-calm:
+	case <-ctx.Done():
+	}
 }
 
 // unavailable makes a fault of the errors of the log that are none: it was closed, or the caller gave up waiting for room.

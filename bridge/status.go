@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/targets"
 )
 
 // Words for where a target stands.
@@ -33,6 +34,7 @@ type TargetStatus struct {
 	BlockedKeys int           `json:"blockedKeys,omitempty"` // with ordering: key, how many wait because their first has failed
 	Blocked     []BlockedHead `json:"blocked,omitempty"`     // some of them
 	NextDue     *time.Time    `json:"nextDue,omitempty"`     // when the next of them is tried; absent while none will be
+	Warnings    []string      `json:"warnings,omitempty"`    // what its owner should know of it
 }
 
 // TargetStatus returns where a target stands; brief leaves out Blocked. The error is NotFound if there is no such target.
@@ -62,6 +64,9 @@ func (b *Bridge) TargetStatus(name string, brief bool) (TargetStatus, error) {
 	var since time.Time
 	if s.State, since, s.Reason = l.state(); !since.IsZero() {
 		s.Since = &since
+	}
+	if w, ok := l.target.(targets.Warner); ok {
+		s.Warnings = w.Warnings()
 	}
 	s.BlockedKeys = l.blocked()
 	s.Live = max(len(l.busy)-len(l.ready), 0)

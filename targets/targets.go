@@ -9,6 +9,7 @@ package targets
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -35,6 +36,12 @@ type Target interface {
 	// filled as far as it is known, also beside an error. The attempt's time limit is the deadline of ctx; a ctx that is
 	// cancelled before it gives ReasonInterrupted. The bridge's ctx is a *Within, as long as nobody wraps it.
 	Deliver(ctx context.Context, d Delivery) (Result, error)
+}
+
+// Warner is a Target that may have something to say to whoever looks at its status.
+type Warner interface {
+	// Warnings are sentences without secrets about what its owner should know. It does not block.
+	Warnings() []string
 }
 
 // Result is what is known of an attempt, whether it succeeded or not.
@@ -81,6 +88,7 @@ const (
 	ReasonBlockedAddress Reason = "blocked_address" // the egress guard refused the address
 	ReasonTransform      Reason = "transform"       // the transform could not be rendered
 	ReasonTooLarge       Reason = "too_large"       // larger than the target takes
+	ReasonAuth           Reason = "auth"            // no credentials could be got for the target
 	ReasonInterrupted    Reason = "interrupted"     // our own stop cut the attempt off; it does not count
 	ReasonInternal       Reason = "internal"
 )
@@ -88,7 +96,7 @@ const (
 // Reasons returns all reasons, for pre-created metric series.
 func Reasons() []Reason {
 	return []Reason{ReasonStatus, ReasonRedirect, ReasonGone, ReasonTimeout, ReasonConnect, ReasonDNS, ReasonTLS, ReasonReset,
-		ReasonProtocol, ReasonBlockedAddress, ReasonTransform, ReasonTooLarge, ReasonInterrupted, ReasonInternal}
+		ReasonProtocol, ReasonBlockedAddress, ReasonTransform, ReasonTooLarge, ReasonAuth, ReasonInterrupted, ReasonInternal}
 }
 
 // Error is a failed attempt.
@@ -134,7 +142,9 @@ type Downlink interface {
 type Env struct {
 	// HTTP is guarded: it refuses addresses the operator has not allowed and follows no redirects. It belongs to the
 	// target alone and has room for its concurrency; who made it closes its idle connections when the target is gone.
-	HTTP    *http.Client
+	HTTP *http.Client
+	// TLS returns another such client, with settings of its own for TLS.
+	TLS     func(cfg *tls.Config) *http.Client
 	Secrets func(ref string) (string, error)
 	// Downlink refuses all commands while the MQTT gateway is off.
 	Downlink Downlink

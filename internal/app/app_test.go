@@ -39,7 +39,7 @@ import (
 // stored, picked, shaped, signed, delivered, and can be explained.
 func TestFromTheBoxToTheWebhook(t *testing.T) {
 	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-	signer, err := outbound.NewSigner(secret)
+	signer, err := outbound.NewSigner(outbound.Key{Text: secret})
 	if err != nil {
 		t.Fatal(err)
 	}

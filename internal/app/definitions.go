@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,7 +23,6 @@ import (
 	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/sources"
 	"github.com/rialto-bridge/rialto/targets"
-	"github.com/rialto-bridge/rialto/targets/outbound"
 	"github.com/rialto-bridge/rialto/web/api"
 )
 
@@ -60,7 +58,7 @@ type definitions struct {
 	snapshot    *snapshot
 	log         *slog.Logger
 
-	clients map[string]*http.Client           // by target
+	clients map[string]*targetClients         // by target
 	rules   map[string]map[string]*rules.Rule // parsed, by bus and name
 	mapped  map[string]*mqttgw.TopicMapping   // parsed, by name
 	remap   bool                              // mapped has changed and is not in force
@@ -91,7 +89,7 @@ func newDefinitions(s store.Store, b *bridge.Bridge, devices *mqttgw.Directory, 
 	sourceKinds *sources.Catalog, supervisor *sources.Supervisor, guard *egress.Guard, down targets.Downlink, snap *snapshot, log *slog.Logger) *definitions {
 	log = log.With("component", "definitions")
 	return &definitions{store: s, bridge: b, devices: devices, topics: topics, keys: keys, kinds: kinds, sourceKinds: sourceKinds, sources: supervisor, guard: guard, downlink: down, log: log,
-		snapshot: snap, clients: make(map[string]*http.Client),
+		snapshot: snap, clients: make(map[string]*targetClients),
 		rules: make(map[string]map[string]*rules.Rule), mapped: make(map[string]*mqttgw.TopicMapping),
 		current: make(map[store.Key]store.Document), dirty: make(map[store.Key]bool), ready: make(chan struct{}),
 		inForce: make(map[store.Key]uint64), moved: make(chan struct{})}
@@ -143,7 +141,7 @@ func (d *definitions) run(ctx context.Context) {
 	defer wg.Wait()
 	defer func() {
 		for _, c := range d.clients {
-			c.CloseIdleConnections()
+			c.close()
 		}
 	}()
 
@@ -250,13 +248,13 @@ func (d *definitions) apply(ctx context.Context) {
 			return errors.Join(err, d.bridge.HoldTarget(k.Name))
 		}
 		def.Revision = doc.Revision
-		client := outbound.Client(d.guard, outbound.Options{Concurrency: def.Delivery.Concurrency})
-		t, err := d.kinds.New(def, targets.Env{HTTP: client, Secrets: secret.Resolve, Downlink: d.downlink, Logger: d.log, Now: time.Now})
+		client := &targetClients{guard: d.guard, concurrency: def.Delivery.Concurrency}
+		t, err := d.kinds.New(def, targets.Env{HTTP: client.make(nil), TLS: client.make, Secrets: secret.Resolve, Downlink: d.downlink, Logger: d.log, Now: time.Now})
 		if err != nil {
 			return errors.Join(err, d.bridge.HoldTarget(k.Name))
 		}
 		if old := d.clients[k.Name]; old != nil {
-			defer old.CloseIdleConnections()
+			defer old.close()
 		}
 		d.clients[k.Name] = client
 		return d.bridge.SetTarget(def, t)
@@ -308,7 +306,7 @@ func (d *definitions) apply(ctx context.Context) {
 		if doc == nil {
 			d.bridge.RemoveTarget(k.Name)
 			if old := d.clients[k.Name]; old != nil {
-				old.CloseIdleConnections()
+				old.close()
 				delete(d.clients, k.Name)
 			}
 		}

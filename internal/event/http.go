@@ -312,7 +312,25 @@ func unquote(s string) (string, bool) {
 // percent-encoded as section 3.1.3.2 says. Content-Type becomes datacontenttype, or is taken out when there is none.
 // Headers that are not the event's stay; ce- headers of another event must not be there. An event whose datacontenttype
 // is a CloudEvents media type itself would be taken for what it is not, so it goes in structured mode.
-func ToHTTPBinary(h http.Header, e *Event) []byte {
+func ToHTTPBinary(h http.Header, e *Event) []byte { return toHTTPBinary(h, e, percentEncode) }
+
+// ToHTTPBinaryRaw is ToHTTPBinary for receivers that do not decode: a value that a header can hold as it is, printable ASCII
+// without blanks at its ends, is not encoded. The binding does not allow that; who decodes reads a percent sign wrongly.
+func ToHTTPBinaryRaw(h http.Header, e *Event) []byte {
+	return toHTTPBinary(h, e, func(s string) string {
+		for i := range len(s) {
+			if s[i] < ' ' || s[i] > '~' {
+				return percentEncode(s)
+			}
+		}
+		if s != "" && (s[0] == ' ' || s[len(s)-1] == ' ') {
+			return percentEncode(s)
+		}
+		return s
+	})
+}
+
+func toHTTPBinary(h http.Header, e *Event, encode func(string) string) []byte {
 	if ModeOf(e.DataContentType) != Binary {
 		h["Content-Type"] = []string{StructuredType}
 		return AppendJSON(nil, e)
@@ -325,22 +343,22 @@ func ToHTTPBinary(h http.Header, e *Event) []byte {
 		h[name] = values[n-1 : n : n]
 	}
 	set("Ce-Specversion", "1.0")
-	set("Ce-Id", percentEncode(e.ID))
-	set("Ce-Source", percentEncode(e.Source))
-	set("Ce-Type", percentEncode(e.Type))
+	set("Ce-Id", encode(e.ID))
+	set("Ce-Source", encode(e.Source))
+	set("Ce-Type", encode(e.Type))
 	if e.Subject != "" {
-		set("Ce-Subject", percentEncode(e.Subject))
+		set("Ce-Subject", encode(e.Subject))
 	}
 	if !e.Time.IsZero() {
 		var buf [len(time.RFC3339Nano)]byte
 		set("Ce-Time", string(appendTime(buf[:0], e.Time)))
 	}
 	if e.DataSchema != "" {
-		set("Ce-Dataschema", percentEncode(e.DataSchema))
+		set("Ce-Dataschema", encode(e.DataSchema))
 	}
 	for i := range e.Extensions {
 		x := &e.Extensions[i]
-		set(headerName(x.Name), percentEncode(x.Canonical()))
+		set(headerName(x.Name), encode(x.Canonical()))
 	}
 	delete(h, "Content-Type")
 	if e.DataContentType != "" {

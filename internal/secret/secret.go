@@ -203,7 +203,7 @@ func cause(err error) error {
 }
 
 // Redact returns doc with every secret that stands in it by value replaced by the placeholder: an object whose only
-// member is "value" with a string. References stay, they give nothing away. Apply it to documents, or parts of them, in
+// member, beside "until", is "value" with a string. References stay, they give nothing away. Apply it to documents, or parts of them, in
 // which that form means a secret. doc must be JSON; what is not comes back as null, so that nothing leaks.
 func Redact(doc json.RawMessage) json.RawMessage {
 	out, err := edit(doc, nil)
@@ -284,7 +284,7 @@ func walk(v any, path []any, restore func(path []any) (string, bool)) bool {
 			changed = walk(v[i], append(path, i), restore) || changed
 		}
 	case map[string]any:
-		if s, ok := v["value"].(string); ok && len(v) == 1 {
+		if s, ok := secretIn(v); ok {
 			return editOne(v, s, append(path, "value"), restore)
 		}
 		for name := range v {
@@ -292,6 +292,15 @@ func walk(v any, path []any, restore func(path []any) (string, bool)) bool {
 		}
 	}
 	return changed
+}
+
+// secretIn returns the secret that an object holds by value: it has the member value, and no other but until.
+func secretIn(v map[string]any) (string, bool) {
+	s, ok := v["value"].(string)
+	for name := range v {
+		ok = ok && (name == "value" || name == "until")
+	}
+	return s, ok
 }
 
 func editOne(v map[string]any, s string, path []any, restore func(path []any) (string, bool)) bool {

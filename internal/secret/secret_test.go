@@ -159,6 +159,7 @@ func TestRedactAndRestore(t *testing.T) {
 		{`{"url": "x", "n": 12345678901234567890}`, `{"url": "x", "n": 12345678901234567890}`},
 		{`{"secret": {"value": "hunter2"}, "url": "a<b"}`, `{"secret":{"value":"[redacted]"},"url":"a<b"}`},
 		{`{"secret": [{"ref": "env:A"}, {"value": "hunter2"}], "n": 1.50}`, `{"n":1.50,"secret":[{"ref":"env:A"},{"value":"[redacted]"}]}`},
+		{`{"secret": [{"value": "hunter2", "until": "2027-03-01T12:00:00Z"}]}`, `{"secret":[{"until":"2027-03-01T12:00:00Z","value":"[redacted]"}]}`},
 		{`{"headers": {"A": {"value": "hunter2"}, "B": "b"}}`, `{"headers":{"A":{"value":"[redacted]"},"B":"b"}}`},
 		{`{"value": 7, "other": {"value": "x", "unit": "C"}}`, `{"value": 7, "other": {"value": "x", "unit": "C"}}`},
 		{`{"secret": {"value": "hunter2"`, `null`},

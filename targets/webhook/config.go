@@ -6,11 +6,12 @@ import (
 	"bytes"
 	_ "embed"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
+	"time"
 
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/secret"
@@ -22,174 +23,199 @@ var configSchema []byte
 
 // config is the config of a webhook, in the form that config.schema.json describes.
 type config struct {
-	URL     string                     `json:"url"`
-	Mode    string                     `json:"mode"`
-	Secret  json.RawMessage            `json:"secret"`
-	Headers map[string]json.RawMessage `json:"headers"`
+	URL          string                     `json:"url"`
+	Mode         string                     `json:"mode"`
+	HeaderCoding string                     `json:"headerCoding"`
+	Secret       json.RawMessage            `json:"secret"`
+	Signature    *signatureConfig           `json:"signature"`
+	Auth         *authConfig                `json:"auth"`
+	Headers      map[string]json.RawMessage `json:"headers"`
+	TLS          *tlsConfig                 `json:"tls"`
 }
 
-// header is a static header: text, or a secret.
+// signatureConfig says how messages are signed by RFC 9421.
+type signatureConfig struct {
+	Algorithm string          `json:"algorithm"`
+	KeyID     string          `json:"keyId"`
+	Key       json.RawMessage `json:"key"`
+}
+
+// header is a static header.
 type header struct {
-	name   string // canonical
-	text   string
-	secret secret.Source
+	name string // canonical
+	text string // "" = the secret in the slot with this pointer
+	slot string
+}
+
+// slot is a secret of a config.
+type slot struct {
+	pointer string
+	source  secret.Source
+	shown   bool                    // it is no secret, though it may be given as one, such as a certificate
+	check   func(text string) error // says what is wrong with it, and repeats nothing of it
 }
 
 // settings is a config that has been read.
 type settings struct {
-	url        string
-	structured bool
-	secrets    []secret.Source
-	headers    []header // sorted by name
+	url       string
+	mode      string
+	raw       bool // headers of binary mode are not percent-encoded where they need not be
+	keys      []keySlot
+	signature *signatureConfig
+	auth      *authConfig
+	headers   []header // sorted by name
+	tls       *tlsConfig
+	slots     []slot // all secrets there are
 }
 
-// parse reads a config and returns what is wrong with it, with pointers into the config.
-func parse(raw json.RawMessage) (s settings, details []fault.Detail) {
+// keySlot is a key to sign with.
+type keySlot struct {
+	slot  string
+	until time.Time
+}
+
+// reader reads a config and gathers what is wrong with it, with pointers into the config.
+type reader struct {
+	settings
+	details []fault.Detail
+}
+
+func parse(raw json.RawMessage) (settings, []fault.Detail) {
 	var c config
 	if err := json.Unmarshal(raw, &c); err != nil {
-		return s, []fault.Detail{{Detail: "is not a webhook config"}}
+		return settings{}, []fault.Detail{{Detail: "is not a webhook config"}}
 	}
-	s = settings{url: c.URL, structured: c.Mode == "structured"}
-	complain := func(pointer, text string) {
-		details = append(details, fault.Detail{Pointer: pointer, Detail: text})
+	r := &reader{settings: settings{url: c.URL, mode: c.Mode, raw: c.HeaderCoding == "raw", signature: c.Signature, auth: c.Auth, tls: c.TLS}}
+	if r.raw && c.Mode != "" && c.Mode != modeBinary {
+		r.complain("/headerCoding", "is for mode binary")
 	}
-	for _, at := range secretList(c.Secret) {
-		src, why := parseSecret(at.raw)
-		if why != "" {
-			complain(at.pointer, why)
-		}
-		s.secrets = append(s.secrets, src)
+	r.signing(c.Secret)
+	if c.Signature != nil {
+		r.messageSigning(c.Signature)
 	}
-	seen := map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
-		at := "/headers" + fault.Pointer(name)
-		h, why := parseHeader(name, c.Headers[name])
-		if why == "" && seen[h.name] {
-			why = "occurs more than once; names differ in more than case"
-		}
-		if why != "" {
-			complain(at, why)
-		}
-		seen[h.name] = true
-		s.headers = append(s.headers, h)
+	if c.Auth != nil {
+		r.authentication(c.Auth)
 	}
-	return s, details
+	r.staticHeaders(c.Headers)
+	if c.TLS != nil {
+		r.transport(c.TLS)
+	}
+	return r.settings, r.details
 }
 
-type placed struct {
-	pointer string
-	raw     json.RawMessage
+func (r *reader) complain(pointer, format string, args ...any) {
+	r.details = append(r.details, fault.Detail{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
 }
 
-// secretList returns the one secret or the list of them.
-func secretList(raw json.RawMessage) []placed {
-	if len(raw) == 0 || string(raw) == "null" {
+// secret reads a secret, and checks it if it stands in the config by value.
+func (r *reader) secret(pointer string, raw json.RawMessage, check func(text string) error) {
+	s := slot{pointer: pointer, check: check}
+	if err := s.source.UnmarshalJSON(raw); err != nil {
+		r.complain(pointer, "%v", err)
+		return
+	}
+	r.slots = append(r.slots, s)
+	if s.source.Ref() != "" {
+		return
+	}
+	v, err := s.source.Resolve(nil)
+	if err == nil {
+		err = check(v.Reveal())
+	}
+	if err != nil {
+		r.complain(pointer, "%v", err)
+	}
+}
+
+// slotAt returns the secret with a pointer; nil if there is none.
+func (s *settings) slotAt(pointer string) *slot {
+	i := slices.IndexFunc(s.slots, func(s slot) bool { return s.pointer == pointer })
+	if i < 0 {
 		return nil
+	}
+	return &s.slots[i]
+}
+
+// signing reads the one key or the list of them.
+func (r *reader) signing(raw json.RawMessage) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return
 	}
 	var list []json.RawMessage
 	if json.Unmarshal(raw, &list) != nil {
-		return []placed{{"/secret", raw}}
+		r.key("/secret", raw)
 	}
-	out := make([]placed, len(list))
 	for i, one := range list {
-		out[i] = placed{"/secret/" + strconv.Itoa(i), one}
+		r.key("/secret/"+strconv.Itoa(i), one)
 	}
-	return out
+	if len(r.keys) > 0 && !slices.ContainsFunc(r.keys, func(k keySlot) bool { return k.until.IsZero() }) {
+		r.complain("/secret", "has an end (until) for every key: one must be without, or nothing could be signed some day")
+	}
 }
 
-func parseSecret(raw json.RawMessage) (src secret.Source, why string) {
-	if err := src.UnmarshalJSON(raw); err != nil {
-		return src, err.Error()
-	}
-	if src.Ref() != "" {
-		return src, ""
-	}
-	v, err := src.Resolve(nil)
-	if err == nil {
-		err = outbound.CheckSecret(v.Reveal())
-	}
-	if err != nil {
-		return src, err.Error()
-	}
-	return src, ""
-}
-
-func parseHeader(name string, raw json.RawMessage) (h header, why string) {
-	h.name = http.CanonicalHeaderKey(name)
-	switch {
-	case !isToken(name):
-		return h, "is not the name of a header"
-	case reserved(name):
-		return h, "is set by the bridge or by HTTP itself, and cannot be given"
-	}
-	if bytes.HasPrefix(raw, []byte("{")) {
-		if err := h.secret.UnmarshalJSON(raw); err != nil {
-			return h, err.Error()
+// key reads a secret that may have a member until beside the others.
+func (r *reader) key(pointer string, raw json.RawMessage) {
+	members := map[string]json.RawMessage{}
+	k := keySlot{slot: pointer}
+	if json.Unmarshal(raw, &members) == nil && members["until"] != nil {
+		if json.Unmarshal(members["until"], &k.until) != nil || k.until.IsZero() {
+			r.complain(pointer+"/until", "is no time, such as 2027-03-01T12:00:00Z")
 		}
-		if h.secret.Ref() == "" {
-			v, err := h.secret.Resolve(nil)
-			if err != nil || !isFieldValue(v.Reveal()) {
-				return h, badValue
-			}
-		}
-		return h, ""
-	}
-	if json.Unmarshal(raw, &h.text) != nil || !isFieldValue(h.text) {
-		return h, badValue
-	}
-	if h.name == "Authorization" {
-		return h, `is a secret: write it as {"ref": "env:NAME"} or {"value": "..."}, so that it is never shown`
-	}
-	return h, ""
-}
-
-const badValue = "is not printable ASCII of at most 4096 bytes, or has blanks at its ends"
-
-// reservedNames and reservedPrefixes are headers that belong to the connection, to the event, or to infrastructure on
-// the way that trusts them.
-var (
-	reservedNames = map[string]bool{
-		"host": true, "connection": true, "keep-alive": true, "te": true, "trailer": true, "transfer-encoding": true,
-		"upgrade": true, "content-length": true, "content-type": true, "content-encoding": true, "user-agent": true,
-		"expect": true, "cookie": true, "traceparent": true, "tracestate": true, "forwarded": true, "via": true,
-		"accept-encoding": true, "idempotency-key": true, "x-idempotency-key": true, "x-real-ip": true, "date": true,
-		"metadata": true, "signature": true, "signature-input": true, "content-digest": true,
-	}
-	reservedPrefixes = []string{"proxy-", "ce-", "webhook-", "x-forwarded-", "x-amz-", "x-amzn-", "x-goog-", "x-google",
-		"x-azure-", "x-envoy-", "metadata-"}
-)
-
-func reserved(name string) bool {
-	name = strings.ToLower(name)
-	return reservedNames[name] || slices.ContainsFunc(reservedPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
-}
-
-// isToken reports whether s is a token (RFC 9110 section 5.6.2).
-func isToken(s string) bool {
-	const others = "!#$%&'*+-.^_`|~"
-	for i := range len(s) {
-		c := s[i] | 0x20 // lower case; what is no letter is looked at as it is
-		if (c < 'a' || c > 'z') && (s[i] < '0' || s[i] > '9') && strings.IndexByte(others, s[i]) < 0 {
-			return false
+		delete(members, "until")
+		var err error
+		if raw, err = json.Marshal(members); err != nil {
+			r.complain(pointer, "is not a secret")
+			return
 		}
 	}
-	return s != "" && len(s) <= 128
+	r.keys = append(r.keys, k)
+	r.secret(pointer, raw, outbound.CheckKey)
 }
 
-func isFieldValue(s string) bool {
-	for i := range len(s) {
-		if (s[i] < ' ' && s[i] != '\t') || s[i] > '~' {
-			return false
+func (r *reader) messageSigning(c *signatureConfig) {
+	r.secret("/signature/key", c.Key, func(text string) error {
+		_, err := outbound.NewMessageSigner(c.Algorithm, c.KeyID, text)
+		return err
+	})
+}
+
+func (r *reader) staticHeaders(given map[string]json.RawMessage) {
+	seen := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		at := "/headers" + fault.Pointer(name)
+		h := header{name: http.CanonicalHeaderKey(name), slot: at}
+		switch {
+		case !isToken(name):
+			r.complain(at, "is not the name of a header")
+		case reserved(name):
+			r.complain(at, "is set by the bridge or by HTTP itself, and cannot be given")
+		case h.name == r.authHeader():
+			r.complain(at, "is what auth sets")
+		case seen[h.name]:
+			r.complain(at, "occurs more than once; names differ in more than case")
+		case bytes.HasPrefix(given[name], []byte("{")):
+			r.secret(at, given[name], checkFieldValue)
+		case json.Unmarshal(given[name], &h.text) != nil || !isFieldValue(h.text):
+			r.complain(at, "%v", errBadValue)
+		case h.name == "Authorization":
+			r.complain(at, `is a secret: write it as {"ref": "env:NAME"} or {"value": "..."}, so that it is never shown`)
 		}
+		seen[h.name] = true
+		r.headers = append(r.headers, h)
 	}
-	return s != "" && len(s) <= 4096 && strings.Trim(s, " \t") == s
 }
 
 // check returns a *fault.Error for what the schema cannot say.
 func check(raw json.RawMessage, checkURL func(string) error) error {
 	s, details := parse(raw)
-	if err := checkURL(s.url); err != nil {
-		details = append(details, fault.Detail{Pointer: "/url", Detail: err.Error()})
+	urls := map[string]string{"/url": s.url}
+	if s.auth != nil && s.auth.TokenURL != "" {
+		urls["/auth/tokenUrl"] = s.auth.TokenURL
+	}
+	for _, pointer := range slices.Sorted(maps.Keys(urls)) {
+		if err := checkURL(urls[pointer]); err != nil {
+			details = append(details, fault.Detail{Pointer: pointer, Detail: err.Error()})
+		}
 	}
 	return fault.Collect(details)
 }

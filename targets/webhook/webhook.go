@@ -5,7 +5,7 @@
 // The event travels as a CloudEvent in binary mode (attributes in ce-* headers, the data as the body) or in structured
 // mode. webhook-id is the delivery's id, the same on every attempt; webhook-timestamp is the attempt's; with a secret the
 // request is signed by Standard Webhooks 1.0.0. In binary mode that signature covers the data and not the attributes:
-// who must be able to trust the type takes structured mode.
+// who must be able to trust the type takes structured mode, or a signature by RFC 9421, which covers both.
 //
 // 200-299 is success and nothing else is. Redirects are not followed. A target holds no connection and no goroutine of
 // its own; those of the client it was given belong to whoever made the client.
@@ -14,13 +14,11 @@ package webhook
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -30,9 +28,11 @@ import (
 	"github.com/rialto-bridge/rialto/targets/outbound"
 )
 
-// refresh is how long resolved secrets are used before their references are looked at again, so that a secret that was
-// changed in its file is taken up without a restart.
-const refresh = time.Minute
+// The modes (CloudEvents HTTP binding).
+const (
+	modeBinary     = "binary"
+	modeStructured = "structured"
+)
 
 var structuredType = []string{"application/cloudevents+json; charset=utf-8"}
 
@@ -52,18 +52,12 @@ func Kind(checkURL func(url string) error) targets.Kind {
 // webhook is a target. It is safe for concurrent use.
 type webhook struct {
 	settings
-	env   targets.Env
-	url   *url.URL
-	fixed bool // no secret is a reference, so that nothing has to be looked at again
-	creds atomic.Pointer[credentials]
-}
-
-// credentials is what the secrets of a webhook resolved to.
-type credentials struct {
-	signer  *outbound.Signer // nil = unsigned
-	headers http.Header      // the static headers; values are shared between requests
-	hidden  []string         // what of them is secret, longer texts before those they hold
-	at      time.Time
+	env    targets.Env
+	url    *url.URL
+	client *http.Client
+	tokens *outbound.Tokens // nil without OAuth 2
+	fixed  bool             // no secret is a reference, so that nothing has to be looked at again
+	creds  atomic.Pointer[credentials]
 }
 
 func newTarget(cfg json.RawMessage, env targets.Env) (targets.Target, error) {
@@ -75,14 +69,24 @@ func newTarget(cfg json.RawMessage, env targets.Env) (targets.Target, error) {
 	if err != nil || u.Host == "" {
 		return nil, fault.Invalidf("/url", "is not a URL")
 	}
-	w := &webhook{settings: s, env: env, url: u, fixed: true}
-	for _, src := range s.secrets {
-		w.fixed = w.fixed && src.Ref() == ""
+	w := &webhook{settings: s, env: env, url: u, client: env.HTTP}
+	w.fixed = !slices.ContainsFunc(s.slots, func(s slot) bool { return s.source.Ref() != "" })
+	if s.tls != nil {
+		w.client = env.TLS(w.connections())
 	}
-	for _, h := range s.headers {
-		w.fixed = w.fixed && h.secret.Ref() == ""
+	if s.auth != nil && s.auth.Type == authOAuth2 {
+		w.tokens = outbound.NewTokens(outbound.TokenOptions{URL: s.auth.TokenURL, Form: s.auth.tokenForm(), InBody: s.auth.ClientAuth == "body",
+			HTTP: env.HTTP, Now: env.Now})
 	}
 	return w, nil
+}
+
+// Warnings implements targets.Warner.
+func (w *webhook) Warnings() []string {
+	if w.tls != nil && w.tls.InsecureSkipVerify {
+		return []string{"tls.insecureSkipVerify: whoever is on the way can pose as the target, and read and change what it is sent"}
+	}
+	return nil
 }
 
 // Deliver makes one attempt. It implements targets.Target.
@@ -92,90 +96,77 @@ func (w *webhook) Deliver(ctx context.Context, d targets.Delivery) (targets.Resu
 	if err != nil {
 		return targets.Result{}, &targets.Error{Reason: targets.ReasonInternal, Err: err}
 	}
-	return outbound.Exchange(ctx, w.env.HTTP, w.message(d, creds, now), w.env.Now)
+	m := w.message(d, creds)
+	if err := w.sign(&m, d.ID, creds, now); err != nil {
+		return targets.Result{}, &targets.Error{Reason: targets.ReasonInternal, Err: err}
+	}
+	if w.tokens != nil {
+		return w.sendWithToken(ctx, m, creds)
+	}
+	return w.send(ctx, m, creds, now)
 }
 
-func (w *webhook) message(d targets.Delivery, creds *credentials, now time.Time) outbound.Message {
-	m := outbound.Message{Method: http.MethodPost, URL: w.url, Header: make(http.Header, 16), Hide: creds.hidden}
-	for name, values := range creds.headers {
-		m.Header[name] = values
+// send sends a message that is whole but for the signature of AWS.
+func (w *webhook) send(ctx context.Context, m outbound.Message, creds *credentials, now time.Time) (targets.Result, error) {
+	if creds.aws != nil {
+		if err := creds.aws.Sign(ctx, &m, now); err != nil {
+			return targets.Result{}, &targets.Error{Reason: targets.ReasonInternal, Err: err}
+		}
 	}
-	if w.structured {
+	return outbound.Exchange(ctx, w.client, m, w.env.Now)
+}
+
+// sendWithToken sends a message with an access token, and once more, with a new one, if the first is refused: it may have been
+// revoked before its time.
+func (w *webhook) sendWithToken(ctx context.Context, m outbound.Message, creds *credentials) (res targets.Result, err error) {
+	for again := true; ; again = false {
+		token, err := w.tokens.Token(ctx, w.auth.ClientID, creds.clientSecret)
+		if err != nil {
+			return res, err
+		}
+		one := m
+		one.Header = maps.Clone(m.Header) // the transport may still be writing it when the answer is there
+		one.Header["Authorization"] = []string{"Bearer " + token}
+		one.Hide = append([]string{token}, m.Hide...)
+		res, err = outbound.Exchange(ctx, w.client, one, w.env.Now)
+		if res.Status != http.StatusUnauthorized {
+			return res, err
+		}
+		w.tokens.Refused(token)
+		if !again {
+			return res, err
+		}
+	}
+}
+
+// message is the message for a delivery, without signatures.
+func (w *webhook) message(d targets.Delivery, creds *credentials) outbound.Message {
+	m := outbound.Message{Method: http.MethodPost, URL: w.url, Header: make(http.Header, 16), Hide: creds.hidden}
+	maps.Copy(m.Header, creds.headers)
+	switch {
+	case w.mode == modeStructured:
 		m.Body = event.AppendJSON(nil, d.Event)
 		m.Header["Content-Type"] = structuredType
-	} else {
+	case w.raw:
+		m.Body = event.ToHTTPBinaryRaw(m.Header, d.Event)
+	default:
 		m.Body = event.ToHTTPBinary(m.Header, d.Event)
-	}
-	ts := now.Unix()
-	values := [3]string{d.ID, strconv.FormatInt(ts, 10)}
-	m.Header["Webhook-Id"] = values[0:1:1]
-	m.Header["Webhook-Timestamp"] = values[1:2:2]
-	if creds.signer != nil {
-		values[2] = creds.signer.Sign(d.ID, ts, m.Body)
-		m.Header["Webhook-Signature"] = values[2:3:3]
 	}
 	return m
 }
 
-// credentials returns the resolved secrets. While a reference cannot be resolved, what it resolved to before is used; if
-// it never did, there is an error, which names the reference.
-func (w *webhook) credentials(now time.Time) (*credentials, error) {
-	old := w.creds.Load()
-	if old != nil && (w.fixed || now.Sub(old.at) < refresh) {
-		return old, nil
+// sign names the message and signs it.
+func (w *webhook) sign(m *outbound.Message, id string, creds *credentials, now time.Time) error {
+	ts := now.Unix()
+	values := [3]string{id, strconv.FormatInt(ts, 10)}
+	m.Header["Webhook-Id"] = values[0:1:1]
+	m.Header["Webhook-Timestamp"] = values[1:2:2]
+	if creds.signer != nil {
+		values[2] = creds.signer.Sign(id, ts, m.Body)
+		m.Header["Webhook-Signature"] = values[2:3:3]
 	}
-	fresh, err := w.resolve()
-	if err != nil {
-		if old == nil {
-			return nil, err
-		}
-		w.env.Logger.Warn("secret not readable, the last one stays in use", slog.Any("err", err))
-		fresh = &credentials{signer: old.signer, headers: old.headers, hidden: old.hidden}
+	if creds.message != nil {
+		return creds.message.Sign(m, now)
 	}
-	fresh.at = now
-	w.creds.Store(fresh)
-	return fresh, nil
-}
-
-func (w *webhook) resolve() (*credentials, error) {
-	c := &credentials{headers: make(http.Header, len(w.headers))}
-	for _, h := range w.headers {
-		value := h.text
-		if !h.secret.IsZero() {
-			v, err := h.secret.Resolve(w.env.Secrets)
-			if err != nil {
-				return nil, err
-			}
-			value = v.Reveal()
-			c.hidden = append(c.hidden, value)
-			if _, credentials, ok := strings.Cut(value, " "); ok { // behind the scheme, such as Bearer
-				c.hidden = append(c.hidden, strings.TrimSpace(credentials))
-			}
-		}
-		if !isFieldValue(value) {
-			return nil, fmt.Errorf("header %s: secret %s %s", h.name, h.secret, badValue)
-		}
-		c.headers[h.name] = []string{value}
-	}
-	slices.SortFunc(c.hidden, func(x, y string) int { return len(y) - len(x) })
-	if len(w.secrets) == 0 {
-		return c, nil
-	}
-	texts := make([]string, len(w.secrets))
-	for i, src := range w.secrets {
-		v, err := src.Resolve(w.env.Secrets)
-		if err != nil {
-			return nil, err
-		}
-		texts[i] = v.Reveal()
-		if err := outbound.CheckSecret(texts[i]); err != nil {
-			return nil, fmt.Errorf("secret %s: %w", src, err)
-		}
-	}
-	signer, err := outbound.NewSigner(texts...)
-	if err != nil {
-		return nil, err
-	}
-	c.signer = signer
-	return c, nil
+	return nil
 }

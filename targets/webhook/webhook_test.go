@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -74,7 +75,11 @@ func env(t testing.TB, now *time.Time, secrets map[string]string) targets.Env {
 	client := outbound.Client(targettest.Guard(), outbound.Options{})
 	t.Cleanup(client.CloseIdleConnections)
 	return targets.Env{
-		HTTP: client, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return *now },
+		HTTP: client, TLS: func(cfg *tls.Config) *http.Client {
+			c := outbound.Client(targettest.Guard(), outbound.Options{TLS: cfg})
+			t.Cleanup(c.CloseIdleConnections)
+			return c
+		}, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return *now },
 		Secrets: func(ref string) (string, error) {
 			if s, ok := secrets[ref]; ok {
 				return s, nil

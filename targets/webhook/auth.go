@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/targets/outbound"
+)
+
+// The types of auth.
+const (
+	authBearer = "bearer"
+	authBasic  = "basic"
+	authAPIKey = "apiKey"
+	authOAuth2 = "oauth2"
+	authAWS    = "awsSigV4"
+)
+
+// authConfig says how the bridge shows who it is.
+type authConfig struct {
+	Type            string            `json:"type"`
+	Token           json.RawMessage   `json:"token"`
+	Username        string            `json:"username"`
+	Password        json.RawMessage   `json:"password"`
+	Header          string            `json:"header"`
+	Key             json.RawMessage   `json:"key"`
+	TokenURL        string            `json:"tokenUrl"`
+	ClientID        string            `json:"clientId"`
+	ClientSecret    json.RawMessage   `json:"clientSecret"`
+	ClientAuth      string            `json:"clientAuth"`
+	Scope           string            `json:"scope"`
+	Parameters      map[string]string `json:"parameters"`
+	Region          string            `json:"region"`
+	Service         string            `json:"service"`
+	AccessKeyID     json.RawMessage   `json:"accessKeyId"`
+	SecretAccessKey json.RawMessage   `json:"secretAccessKey"`
+	SessionToken    json.RawMessage   `json:"sessionToken"`
+}
+
+// authFields says which members a type needs and which it may have.
+var authFields = map[string]struct{ needs, may []string }{
+	authBearer: {needs: []string{"token"}},
+	authBasic:  {needs: []string{"username", "password"}},
+	authAPIKey: {needs: []string{"header", "key"}},
+	authOAuth2: {needs: []string{"tokenUrl", "clientId", "clientSecret"}, may: []string{"clientAuth", "scope", "parameters"}},
+	authAWS:    {needs: []string{"region", "service", "accessKeyId", "secretAccessKey"}, may: []string{"sessionToken"}},
+}
+
+// authSecrets are the members that are secrets, and what they must be.
+func (c *authConfig) secrets() map[string]struct {
+	raw   json.RawMessage
+	check func(string) error
+} {
+	return map[string]struct {
+		raw   json.RawMessage
+		check func(string) error
+	}{
+		"token": {c.Token, checkBearer}, "password": {c.Password, checkText}, "key": {c.Key, checkFieldValue}, "clientSecret": {c.ClientSecret, checkText},
+		"accessKeyId": {c.AccessKeyID, checkBearer}, "secretAccessKey": {c.SecretAccessKey, checkText}, "sessionToken": {c.SessionToken, checkBearer},
+	}
+}
+
+// given is the members that are there.
+func (c *authConfig) given() map[string]bool {
+	given := map[string]bool{"username": c.Username != "", "header": c.Header != "", "tokenUrl": c.TokenURL != "", "clientId": c.ClientID != "",
+		"clientAuth": c.ClientAuth != "", "scope": c.Scope != "", "parameters": c.Parameters != nil, "region": c.Region != "", "service": c.Service != ""}
+	for name, s := range c.secrets() {
+		given[name] = s.raw != nil
+	}
+	return given
+}
+
+// authentication reads how the bridge shows who it is.
+func (r *reader) authentication(c *authConfig) {
+	fields, secrets := authFields[c.Type], c.secrets()
+	for name, given := range c.given() {
+		at := "/auth" + fault.Pointer(name)
+		switch needed := slices.Contains(fields.needs, name); {
+		case needed && !given:
+			r.complain(at, "is missing, and auth of type %s needs it", c.Type)
+		case given && !needed && !slices.Contains(fields.may, name):
+			r.complain(at, "is not for auth of type %s", c.Type)
+		case given && secrets[name].raw != nil:
+			r.secret(at, secrets[name].raw, secrets[name].check)
+		}
+	}
+	switch {
+	case strings.Contains(c.Username, ":"):
+		r.complain("/auth/username", "has a colon, which ends the name of a user")
+	case checkText(c.Username) != nil:
+		r.complain("/auth/username", "has control characters")
+	case c.Header != "" && (!isToken(c.Header) || reserved(c.Header)):
+		r.complain("/auth/header", "is not a header that can be given")
+	}
+	for name := range c.Parameters {
+		switch name {
+		case "", "grant_type", "client_id", "client_secret", "scope", "client_assertion", "client_assertion_type":
+			r.complain("/auth/parameters"+fault.Pointer(name), "is set by the bridge, or holds a secret, and cannot be given")
+		}
+	}
+}
+
+// authHeader is the header that auth sets, in canonical form; "" if there is none.
+func (s *settings) authHeader() string {
+	switch {
+	case s.auth == nil:
+		return ""
+	case s.auth.Type == authAPIKey:
+		return http.CanonicalHeaderKey(s.auth.Header)
+	}
+	return "Authorization"
+}
+
+// tokenForm is what a token is asked for with.
+func (c *authConfig) tokenForm() url.Values {
+	form := url.Values{}
+	if c.Scope != "" {
+		form.Set("scope", c.Scope)
+	}
+	for name, value := range c.Parameters {
+		form.Set(name, value)
+	}
+	return form
+}
+
+// credentials puts what auth sends into c.
+func (a *authConfig) fill(c *credentials, values map[string]string) {
+	switch a.Type {
+	case authBearer:
+		c.headers["Authorization"] = []string{"Bearer " + values["/auth/token"]}
+	case authBasic:
+		basic := outbound.Basic(a.Username, values["/auth/password"])
+		c.headers["Authorization"] = []string{basic}
+		c.hide(strings.TrimPrefix(basic, "Basic "))
+	case authAPIKey:
+		c.headers[http.CanonicalHeaderKey(a.Header)] = []string{values["/auth/key"]}
+	case authOAuth2:
+		c.clientSecret = values["/auth/clientSecret"]
+	case authAWS:
+		c.aws = &outbound.AWSSigner{Region: a.Region, Service: a.Service, AccessKeyID: values["/auth/accessKeyId"],
+			SecretAccessKey: values["/auth/secretAccessKey"], SessionToken: values["/auth/sessionToken"]}
+	}
+}
+
+// checkBearer wants printable ASCII without blanks.
+func checkBearer(s string) error {
+	if !isFieldValue(s) || strings.ContainsAny(s, " \t") {
+		return errors.New("is not printable ASCII without blanks, of at most 4096 bytes")
+	}
+	return nil
+}
+
+// checkText wants text without control characters.
+func checkText(s string) error {
+	if len(s) > 4096 || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return errors.New("has control characters, or more than 4096 bytes")
+	}
+	return nil
+}

@@ -29,6 +29,7 @@ var ruleKind = kind{name: "Rule", plural: "rules", inBus: true}
 // kinds are in the order in which they are applied: what is referred to comes before what refers to it.
 var kinds = []kind{
 	{name: "Bus", plural: "buses"},
+	{name: "Secret", plural: "secrets"},
 	{name: "Target", plural: "targets"},
 	{name: "DevicePolicy", plural: "devicepolicies"},
 	{name: "TokenIssuer", plural: "tokenissuers"},

@@ -42,7 +42,7 @@ type settings struct {
 	downMaxBytes                                        string
 	anonymous, mqttAnonymous                            bool
 	logLevel, logFormat                                 string
-	postgres                                            string
+	postgres, secretKey, secretKeyFile                  string
 }
 
 func newServe(c *cli) *cobra.Command {
@@ -104,6 +104,8 @@ The first start writes a key that may do everything to admin.key in the data dir
 	f.StringVar(&s.maxStore, "max-store", "auto", "bytes that all streams may use; auto = the disk is the limit")
 	f.StringVar(&s.ring, "ring", "64MiB", "memory for the latest events")
 	f.StringVar(&s.postgres, "postgres", "", "database that holds the definitions, such as postgres://USER@HOST/DATABASE; better given as RIALTO_POSTGRES, since everybody sees command lines; default: the data directory holds them")
+	f.StringVar(&s.secretKey, "secret-key", "", "keys that secrets are sealed with in the store: each the base64 of 32 bytes, the first seals; better given as RIALTO_SECRET_KEY or in a file, since everybody sees command lines; default: secret.key in the data directory, made if missing")
+	f.StringVar(&s.secretKeyFile, "secret-key-file", "", "file with these keys")
 	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
 	return cmd
@@ -186,7 +188,7 @@ func (s *settings) options(c *cli) (app.Options, error) {
 	}
 	o := app.Options{Data: s.data, Listen: s.listen, MQTT: s.mqtt, Durability: eventlog.Durability(s.durability),
 		Anonymous: s.anonymous, MQTTAnonymous: s.mqttAnonymous, EgressAllow: allow, TLSCert: s.tlsCert, TLSKey: s.tlsKey,
-		Postgres: s.postgres, ClientCA: s.clientCA, MQTTClientCA: s.mqttClientCA, MQTTRequireCert: s.mqttRequireCert, MQTTOrigins: s.mqttOrigins, MQTTQuiet: s.mqttQuiet,
+		Postgres: s.postgres, SecretKey: s.secretKey, SecretKeyFile: s.secretKeyFile, ClientCA: s.clientCA, MQTTClientCA: s.mqttClientCA, MQTTRequireCert: s.mqttRequireCert, MQTTOrigins: s.mqttOrigins, MQTTQuiet: s.mqttQuiet,
 		MQTTConnectRate: s.mqttConnectRate, MQTTConnectRatePerIP: s.mqttConnectRatePerIP, MQTTMaxKeepAlive: s.mqttMaxKeepAlive, DownMaxAge: s.downMaxAge, Version: version, Logger: slog.New(handler)}
 	for name := range strings.SplitSeq(cmp.Or(s.mqttCertName, "uri,dns,cn"), ",") {
 		o.MQTTCertNames = append(o.MQTTCertNames, mqttgw.CertificateName(strings.TrimSpace(name)))

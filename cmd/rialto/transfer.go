@@ -83,9 +83,9 @@ func newExport(c *cli) *cobra.Command {
 	var from place
 	cmd := &cobra.Command{
 		Use:   "export",
-		Short: "Write all definitions and schemas, secrets included, to stdout",
+		Short: "Write all definitions and schemas, sealed secrets included, to stdout",
 		Long: `Write everything that a bridge is told: definitions of every kind, keys and passwords as the hashes that are stored,
-secrets as they are, and schemas. import brings it into another place; together they move a bridge between its data
+secrets as they are sealed, and schemas. import brings it into another place; together they move a bridge between its data
 directory and Postgres. Events are not in it.
 
 It reads the store itself, not the server: a data directory must not be in use, a database may be.`,

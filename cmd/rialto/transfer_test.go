@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rialto-bridge/rialto/internal/app"
+	sealed "github.com/rialto-bridge/rialto/internal/secret"
 	"github.com/rialto-bridge/rialto/internal/store/postgres"
 	"github.com/rialto-bridge/rialto/internal/store/postgres/pgtest"
 	"github.com/rialto-bridge/rialto/schema"
@@ -79,8 +80,9 @@ func TestExportAndImport(t *testing.T) {
 	first, second := filepath.Join(t.TempDir(), "first"), filepath.Join(t.TempDir(), "second")
 	none := map[string]string{}
 
+	sealing := sealed.NewKey()
 	var secret string
-	runBridge(t, app.Options{Data: first}, func(_ *app.App, env map[string]string) {
+	runBridge(t, app.Options{Data: first, SecretKey: sealing}, func(_ *app.App, env map[string]string) {
 		out := want(t, exitOK, env, movedDefinitions, "apply", "-f", "-").out
 		_, rest, _ := strings.Cut(out, "shown this once: ")
 		secret = strings.TrimSpace(strings.SplitN(rest, "\n", 2)[0])
@@ -99,13 +101,16 @@ func TestExportAndImport(t *testing.T) {
 		})
 		return all
 	}
-	before := look(app.Options{Data: first})
+	before := look(app.Options{Data: first, SecretKey: sealing})
 
 	one := want(t, exitOK, none, "", "export", "--data", first).out
-	for _, text := range []string{"whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", "$argon2id$", "1000.5"} {
+	for _, text := range []string{`"sealed":"v1.`, "$argon2id$", "1000.5"} {
 		if !strings.Contains(one, text) {
 			t.Errorf("the export does not hold %s", text)
 		}
+	}
+	if strings.Contains(one, "whsec_") {
+		t.Error("the export holds a secret that is not sealed")
 	}
 	file := filepath.Join(t.TempDir(), "export.jsonl")
 	if err := os.WriteFile(file, []byte(one), 0o600); err != nil {
@@ -119,7 +124,7 @@ func TestExportAndImport(t *testing.T) {
 	if diff := cmp.Diff(one, want(t, exitOK, env, "", "export").out); diff != "" {
 		t.Errorf("Postgres holds something else (-directory +database):\n%s", diff)
 	}
-	if diff := cmp.Diff(before, look(app.Options{Data: filepath.Join(t.TempDir(), "data"), Postgres: dsn})); diff != "" {
+	if diff := cmp.Diff(before, look(app.Options{Data: filepath.Join(t.TempDir(), "data"), Postgres: dsn, SecretKey: sealing})); diff != "" {
 		t.Errorf("a bridge on Postgres (-before +after):\n%s", diff)
 	}
 
@@ -142,7 +147,7 @@ func TestExportAndImport(t *testing.T) {
 	if diff := cmp.Diff(two, want(t, exitOK, none, "", "export", "--data", second).out); diff != "" {
 		t.Errorf("the directory holds something else (-database +directory):\n%s", diff)
 	}
-	if diff := cmp.Diff(before, look(app.Options{Data: second})); diff != "" {
+	if diff := cmp.Diff(before, look(app.Options{Data: second, SecretKey: sealing})); diff != "" {
 		t.Errorf("a bridge on a new directory (-before +after):\n%s", diff)
 	}
 
@@ -157,7 +162,7 @@ func TestExportAndImport(t *testing.T) {
 	if now := want(t, exitOK, env, "", "export").out; now != strings.Replace(two, "1000.5", "2000.5", 1) {
 		t.Errorf("after import --replace:\n%s", cmp.Diff(two, now))
 	}
-	runBridge(t, app.Options{Data: filepath.Join(t.TempDir(), "data"), Postgres: dsn}, func(a *app.App, _ map[string]string) {
+	runBridge(t, app.Options{Data: filepath.Join(t.TempDir(), "data"), Postgres: dsn, SecretKey: sealing}, func(a *app.App, _ map[string]string) {
 		if status := probe(t, a, secret); status != http.StatusAccepted {
 			t.Errorf("publish with the key that was moved: %d", status)
 		}

@@ -53,6 +53,7 @@ type App struct {
 	schemas     *schema.Registry
 	discovery   *schema.Discovery
 	guard       *egress.Guard
+	vault       *vault
 	bridge      *bridge.Bridge
 	gateway     *mqttgw.Gateway
 	downlink    downlink
@@ -90,6 +91,7 @@ func Start(ctx context.Context, o Options) (*App, error) {
 	}{
 		{"data directory", a.openData},
 		{"event log", a.openLog},
+		{"secrets", a.openVault},
 		{"views", a.openJournal},
 		{"definitions store", a.openStore},
 		{"schemas", a.openSchemas},
@@ -302,7 +304,7 @@ func (a *App) startBridge(ctx context.Context) (err error) {
 func (a *App) followDefinitions(ctx context.Context) error {
 	a.catalog = targetKinds(a.guard)
 	a.devices, a.topics, a.keys = mqttgw.NewDirectory(), mqttgw.NewMappings(), api.NewKeys()
-	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.topics, a.keys, a.catalog, a.sourceKinds, a.sources, a.guard, &a.downlink, a.snapshot(), a.o.Logger)
+	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.topics, a.keys, a.catalog, a.sourceKinds, a.sources, a.guard, a.vault, &a.downlink, a.snapshot(), a.o.Logger)
 	if err := a.bootstrap(ctx); err != nil {
 		return err
 	}
@@ -311,6 +313,7 @@ func (a *App) followDefinitions(ctx context.Context) error {
 	defer cancel()
 	select {
 	case <-a.defs.ready:
+		a.background("sealing", func(ctx context.Context) { a.vault.resealAll(ctx, a.store, a.o.Logger.With("component", "secrets")) })
 		return nil
 	case <-wait.Done():
 		return context.Cause(wait)
@@ -521,7 +524,7 @@ func (a *App) startHTTP(context.Context) error {
 	if a.httpLn, err = a.listen("this bridge's HTTP listener", a.o.Listen); err != nil {
 		return err
 	}
-	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: append(definitionKinds(a.catalog, a.bridge, a.gateway, a.lintRule), sourceKind(a.sourceKinds, a.sources)), Sources: a.sources, Clients: a.clients(), Commands: a.commander(), Schemas: a.schemas,
+	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: append(definitionKinds(a.catalog, a.bridge, a.gateway, a.vault, a.lintRule), a.vault.keepsSecrets(sourceKind(a.sourceKinds, a.sources))), Sources: a.sources, Clients: a.clients(), Commands: a.commander(), Schemas: a.schemas,
 		Anonymous: a.o.Anonymous, Limits: event.Limits{MaxData: a.o.MaxData}, Version: a.o.Version, Listeners: a.listeners, InForce: a.defs.await, Checks: a.checks,
 		Logger: a.o.Logger, Registerer: a.registry, Gatherer: a.registry})
 	if err != nil {

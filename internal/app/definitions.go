@@ -37,6 +37,7 @@ const (
 	kindMapping = "TopicMapping"
 	kindSource  = "Source"
 	kindKey     = "Key"
+	kindSecret  = "Secret"
 )
 
 // definitions puts what the store holds in force: buses, targets, rules, devices. It follows the store's feed in one
@@ -54,6 +55,7 @@ type definitions struct {
 	sourceKinds *sources.Catalog
 	sources     *sources.Supervisor
 	guard       *egress.Guard
+	vault       *vault
 	downlink    targets.Downlink
 	snapshot    *snapshot
 	log         *slog.Logger
@@ -86,9 +88,9 @@ const (
 )
 
 func newDefinitions(s store.Store, b *bridge.Bridge, devices *mqttgw.Directory, topics *mqttgw.Mappings, keys *api.Keys, kinds *targets.Catalog,
-	sourceKinds *sources.Catalog, supervisor *sources.Supervisor, guard *egress.Guard, down targets.Downlink, snap *snapshot, log *slog.Logger) *definitions {
+	sourceKinds *sources.Catalog, supervisor *sources.Supervisor, guard *egress.Guard, v *vault, down targets.Downlink, snap *snapshot, log *slog.Logger) *definitions {
 	log = log.With("component", "definitions")
-	return &definitions{store: s, bridge: b, devices: devices, topics: topics, keys: keys, kinds: kinds, sourceKinds: sourceKinds, sources: supervisor, guard: guard, downlink: down, log: log,
+	return &definitions{store: s, bridge: b, devices: devices, topics: topics, keys: keys, kinds: kinds, sourceKinds: sourceKinds, sources: supervisor, guard: guard, vault: v, downlink: down, log: log,
 		snapshot: snap, clients: make(map[string]*targetClients),
 		rules: make(map[string]map[string]*rules.Rule), mapped: make(map[string]*mqttgw.TopicMapping),
 		current: make(map[store.Key]store.Document), dirty: make(map[store.Key]bool), ready: make(chan struct{}),
@@ -237,19 +239,24 @@ func (d *definitions) change(c store.Change) {
 
 // apply puts what has changed in force: targets before rules, rules before the removal of targets.
 func (d *definitions) apply(ctx context.Context) {
+	d.applySecrets()
 	changed := slices.SortedFunc(maps.Keys(d.dirty), func(a, b store.Key) int { return cmp.Compare(a.String(), b.String()) })
 	clear(d.dirty)
 	d.each(changed, kindTarget, func(k store.Key, doc *store.Document) error {
 		if doc == nil {
 			return nil // below
 		}
-		def, err := targets.LoadDefinition(doc.Raw, d.kinds)
+		raw, err := d.vault.open(k, doc.Raw)
+		if err != nil {
+			return errors.Join(err, d.bridge.HoldTarget(k.Name))
+		}
+		def, err := targets.LoadDefinition(raw, d.kinds)
 		if err != nil {
 			return errors.Join(err, d.bridge.HoldTarget(k.Name))
 		}
 		def.Revision = doc.Revision
 		client := &targetClients{guard: d.guard, concurrency: def.Delivery.Concurrency}
-		t, err := d.kinds.New(def, targets.Env{HTTP: client.make(nil), TLS: client.make, Secrets: secret.Resolve, Downlink: d.downlink, Logger: d.log, Now: time.Now})
+		t, err := d.kinds.New(def, targets.Env{HTTP: client.make(nil), TLS: client.make, Secrets: d.vault.resolve, Downlink: d.downlink, Logger: d.log, Now: time.Now})
 		if err != nil {
 			return errors.Join(err, d.bridge.HoldTarget(k.Name))
 		}
@@ -315,6 +322,28 @@ func (d *definitions) apply(ctx context.Context) {
 	d.applySources(changed)
 	d.settled(changed)
 	d.once.Do(func() { close(d.ready) })
+}
+
+// applySecrets puts Secrets in force, and has everything made anew that refers to one that has changed.
+func (d *definitions) applySecrets() {
+	changed := make(map[string]bool)
+	d.each(slices.Collect(maps.Keys(d.dirty)), kindSecret, func(k store.Key, doc *store.Document) error {
+		changed[k.Name] = true
+		return d.vault.set(k.Name, doc)
+	})
+	if len(changed) == 0 {
+		return
+	}
+	for k, doc := range d.current {
+		if k.Kind != kindTarget && k.Kind != kindSource {
+			continue
+		}
+		for _, r := range secret.References(configOf(doc.Raw)) {
+			if changed[r.Name] {
+				d.dirty[k] = true
+			}
+		}
+	}
 }
 
 // makeQuarantine makes the bus that a bus needs for events that do not fit, if there is none.
@@ -424,7 +453,11 @@ func (d *definitions) applySources(changed []store.Key) {
 			d.sources.Remove(k.Name)
 			return nil
 		}
-		def, err := sources.LoadDefinition(doc.Raw, d.sourceKinds)
+		raw, err := d.vault.open(k, doc.Raw)
+		if err != nil {
+			return err
+		}
+		def, err := sources.LoadDefinition(raw, d.sourceKinds)
 		if err != nil {
 			return err
 		}

@@ -49,7 +49,7 @@ func (a *App) lintRule(ctx context.Context, doc []byte, observed bool) []rules.W
 }
 
 // definitionKinds is the list of kinds of definition, as the API serves them.
-func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge, g *mqttgw.Gateway,
+func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge, g *mqttgw.Gateway, v *vault,
 	lintRule func(ctx context.Context, doc []byte, observed bool) []rules.Warning) []api.Kind {
 	return []api.Kind{
 		{
@@ -57,22 +57,15 @@ func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge, g *mqttgw.Gatew
 			Doc:       "A bus is a named log with its own retention.",
 			Normalize: func(_ context.Context, doc, _ []byte) ([]byte, error) { return checked(doc, bridge.ParseBus) },
 		},
-		{
+		v.secretKind(),
+		v.keepsSecrets(api.Kind{
 			Name: kindTarget, Plural: "targets", Schema: targetSchema(catalog),
 			Doc: "A target is a way out: where and how deliveries are made.",
-			Normalize: func(_ context.Context, doc, old []byte) ([]byte, error) {
-				if old != nil {
-					whole, err := secret.Restore(doc, old)
-					if err != nil {
-						return nil, err
-					}
-					doc = whole
-				}
+			Normalize: func(_ context.Context, doc, _ []byte) ([]byte, error) {
 				return checked(doc, func(doc []byte) (*targets.Definition, error) { return targets.ParseDefinition(doc, catalog) })
 			},
-			Redact: func(doc []byte) []byte { return secret.Redact(doc) },
 			Status: func(name string, brief bool) any { return targetStatus(b, name, brief) },
-		},
+		}),
 		{
 			Name: kindRule, Plural: "rules", Scoped: true, Schema: []byte(ruleSchema),
 			Doc:       "A rule picks events of a bus by a pattern and sends them, as they are or transformed, to targets.",

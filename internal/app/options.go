@@ -35,6 +35,10 @@ type Options struct {
 	TLSCert, TLSKey string // files, or as many of both separated by commas (SNI); both or none: HTTPS, and MQTT over TLS
 	ClientCA        string // file; clients must show a certificate that it has signed
 
+	// SecretKey and SecretKeyFile are the keys that secrets are sealed with in the store, as secret.ParseKeys reads them; at most one of
+	// the two. Those in <data>/secret.key, which the first start makes without either, open what they have sealed before.
+	SecretKey, SecretKeyFile string
+
 	// MQTTQuiet keeps MQTT clients that connect, leave, subscribe and are refused from becoming events.
 	MQTTQuiet bool
 	// SchemaQuiet is the least time between two schemas that are made of the events of a type; 0 = 5 minutes.
@@ -108,6 +112,9 @@ func (o Options) Validate() error {
 	}
 	if (o.TLSCert == "") != (o.TLSKey == "") {
 		errs = append(errs, errors.New("tls-cert and tls-key go together"))
+	}
+	if o.SecretKey != "" && o.SecretKeyFile != "" {
+		errs = append(errs, errors.New("secret-key and secret-key-file exclude each other"))
 	}
 	if o.ClientCA != "" && o.TLSCert == "" {
 		errs = append(errs, errors.New("client-ca needs tls-cert and tls-key"))

@@ -9,7 +9,6 @@ import (
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
-	"github.com/rialto-bridge/rialto/internal/secret"
 	"github.com/rialto-bridge/rialto/sources"
 	"github.com/rialto-bridge/rialto/sources/mqttclient"
 	"github.com/rialto-bridge/rialto/sources/schedule"
@@ -45,7 +44,7 @@ func (a *App) startSources(ctx context.Context) error {
 	a.sources, err = sources.NewSupervisor(sources.Options{
 		Catalog: a.sourceKinds, Ingester: a.bridge, Leases: leases, Positions: positions, Limits: event.Limits{MaxData: a.o.MaxData},
 		Env: func(*sources.Definition) sources.Env {
-			return sources.Env{HTTP: client, Dial: a.guard.DialContext, Secrets: secret.Resolve}
+			return sources.Env{HTTP: client, Dial: a.guard.DialContext, Secrets: a.vault.resolve}
 		},
 		Logger: a.o.Logger, Registerer: a.registry})
 	if err != nil {
@@ -63,18 +62,10 @@ func sourceKind(catalog *sources.Catalog, s *sources.Supervisor) api.Kind {
 	return api.Kind{
 		Name: kindSource, Plural: "sources", Schema: sourceSchema(catalog),
 		Doc: "A source is a way in beside HTTP ingest and MQTT: where events come from.",
-		Normalize: func(_ context.Context, doc, old []byte) ([]byte, error) {
-			if old != nil {
-				whole, err := secret.Restore(doc, old)
-				if err != nil {
-					return nil, err
-				}
-				doc = whole
-			}
+		Normalize: func(_ context.Context, doc, _ []byte) ([]byte, error) {
 			return checked(doc, func(doc []byte) (*sources.Definition, error) { return sources.ParseDefinition(doc, catalog) })
 		},
-		Redact: func(doc []byte) []byte { return secret.Redact(doc) },
-		Refs:   sourceRefs,
+		Refs: sourceRefs,
 		Status: func(name string, _ bool) any {
 			st, ok := s.Status(name)
 			if !ok {

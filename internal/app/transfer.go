@@ -23,7 +23,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/store/postgres"
 )
 
-// An export is lines of JSON: a head, each document as it is stored, hashes and secrets included, and an end that counts
+// An export is lines of JSON: a head, each document as it is stored, hashes and sealed secrets included, and an end that counts
 // them, so that half a file is not taken for a whole one. Revisions and times are the store's own and are not in it.
 
 const (

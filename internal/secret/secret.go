@@ -2,8 +2,9 @@
 
 // Package secret keeps credentials out of documents, logs and answers.
 //
-// In a document a secret is {"ref": "env:NAME"}, {"ref": "file:/path"} or {"value": "..."}. A reference is resolved
-// where the secret is used; a value stands in the document itself and is taken out by Redact before anyone is shown it.
+// In a document a secret is {"ref": "NAME"}, which names a Secret, {"ref": "env:NAME"}, {"ref": "file:/path"} or {"value": "..."}.
+// A reference is resolved where the secret is used; a value stands in the document itself, is sealed in the store by a Keyring,
+// and is taken out by Redact before anyone is shown it.
 // In memory a secret is a Value, which prints as [redacted] wherever it is printed, logged or marshalled. The package
 // holds no state and is safe for concurrent use.
 package secret
@@ -18,6 +19,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -87,7 +89,7 @@ func (s *Source) UnmarshalJSON(b []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
 	if dec.Decode(&form) != nil || (form.Ref == nil) == (form.Value == nil) {
-		return errors.New(`a secret is {"ref": "env:NAME"}, {"ref": "file:/path"} or {"value": "..."}`)
+		return errors.New(`a secret is {"ref": "NAME"}, {"ref": "env:NAME"}, {"ref": "file:/path"} or {"value": "..."}`)
 	}
 	if form.Ref != nil {
 		if err := CheckRef(*form.Ref); err != nil {
@@ -125,14 +127,26 @@ func (s Source) Resolve(resolve func(ref string) (string, error)) (Value, error)
 func CheckRef(ref string) error {
 	scheme, name, ok := strings.Cut(ref, ":")
 	switch {
+	case !ok && IsName(ref):
 	case !ok || scheme != "env" && scheme != "file":
-		return errors.New("a reference is env:NAME or file:/path")
+		return errors.New("a reference is the name of a Secret, env:NAME or file:/path")
 	case scheme == "env" && !isVariable(name):
 		return errors.New("the name of a variable has A-Z, a-z, 0-9 and _, and no digit first")
 	case scheme == "file" && (!filepath.IsAbs(name) || strings.ContainsRune(name, 0)):
 		return errors.New("the path of a file reference is absolute")
 	}
 	return nil
+}
+
+// IsName reports whether a reference names a Secret.
+func IsName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && (c != '-' || i == 0 || i == len(s)-1) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 63
 }
 
 func isVariable(s string) bool {
@@ -146,13 +160,16 @@ func isVariable(s string) bool {
 	return s != ""
 }
 
-// Resolve returns what env:NAME or file:/path refers to. One newline at the end of a file is cut off. It refuses what is
+// Resolve returns what env:NAME or file:/path refers to; the names of Secrets it does not know. One newline at the end of a file is cut off. It refuses what is
 // empty, longer than MaxSize, or not a regular file; the error names the reference and says why, without content.
 func Resolve(ref string) (string, error) {
 	if err := CheckRef(ref); err != nil {
 		return "", fmt.Errorf("secret %q: %w", ref, err)
 	}
-	scheme, name, _ := strings.Cut(ref, ":")
+	scheme, name, named := strings.Cut(ref, ":")
+	if !named {
+		return "", fmt.Errorf("secret %s: is the name of a Secret, which is not known here", ref)
+	}
 	var s string
 	var err error
 	if scheme == "env" {
@@ -202,33 +219,93 @@ func cause(err error) error {
 	return err
 }
 
-// Redact returns doc with every secret that stands in it by value replaced by the placeholder: an object whose only
-// member, beside "until", is "value" with a string. References stay, they give nothing away. Apply it to documents, or parts of them, in
-// which that form means a secret. doc must be JSON; what is not comes back as null, so that nothing leaks.
+// Redact returns doc with every secret that stands in it, by value or sealed, replaced by the placeholder: an object whose only
+// member, beside "until", is "value" or "sealed" with a string. References stay, they give nothing away. Apply it to documents, or
+// parts of them, in which that form means a secret. doc must be JSON; what is not comes back as null, so that nothing leaks.
 func Redact(doc json.RawMessage) json.RawMessage {
-	out, err := edit(doc, nil)
+	v, err := decode(doc)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	changed := false
+	each(v, nil, func(_ []any, o map[string]any) bool {
+		s, plain := secretIn(o, "value")
+		_, sealed := secretIn(o, "sealed")
+		if !plain && !sealed {
+			return false
+		}
+		changed = changed || s != Redacted
+		delete(o, "sealed")
+		o["value"] = Redacted
+		return true
+	})
+	if !changed {
+		return doc
+	}
+	out, err := encode(v)
 	if err != nil {
 		return json.RawMessage("null")
 	}
 	return out
 }
 
-// Restore is the way back: where doc holds a placeholder, it takes the secret that stored holds at the same place, so
-// that a document that was read can be written again. A placeholder that stands for nothing stays, and is then refused
+// Restore is the way back: where doc holds a placeholder, it takes the secret that stored, which is open, holds at the same place,
+// so that a document that was read can be written again. A placeholder that stands for nothing stays, and is then refused
 // by Source.
 func Restore(doc, stored json.RawMessage) (json.RawMessage, error) {
 	old, err := decode(stored)
 	if err != nil {
 		return nil, fmt.Errorf("stored document: %w", err)
 	}
-	return edit(doc, func(path []any) (string, bool) {
+	v, err := decode(doc)
+	if err != nil {
+		return nil, err
+	}
+	changed := false
+	each(v, nil, func(path []any, o map[string]any) bool {
+		s, ok := secretIn(o, "value")
+		if !ok {
+			return false
+		}
 		at := old
 		for _, step := range path {
 			at = child(at, step)
 		}
-		s, ok := at.(string)
-		return s, ok
+		if was, there := child(at, "value").(string); there && s == Redacted {
+			o["value"] = was
+			changed = true
+		}
+		return true
 	})
+	if !changed {
+		return doc, nil
+	}
+	return encode(v)
+}
+
+// Reference is where a document names a Secret.
+type Reference struct {
+	Name    string
+	Pointer string // JSON pointer
+}
+
+// References lists the Secrets that a document, or a part of one, names: an object whose only member, beside "until", is "ref". What
+// refers to variables and files is not among them.
+func References(doc json.RawMessage) []Reference {
+	v, err := decode(doc)
+	if err != nil {
+		return nil
+	}
+	var all []Reference
+	each(v, nil, func(path []any, o map[string]any) bool {
+		ref, ok := secretIn(o, "ref")
+		if ok && IsName(ref) {
+			all = append(all, Reference{Name: ref, Pointer: pointerOf(path) + "/ref"})
+		}
+		return ok
+	})
+	slices.SortFunc(all, func(a, b Reference) int { return strings.Compare(a.Pointer, b.Pointer) })
+	return all
 }
 
 func child(v, step any) any {
@@ -244,22 +321,38 @@ func child(v, step any) any {
 	return nil
 }
 
-// edit rewrites the secrets in a document; with restore nil it hides them. Text without a secret comes back as it is.
-func edit(doc json.RawMessage, restore func(path []any) (string, bool)) (json.RawMessage, error) {
-	v, err := decode(doc)
-	if err != nil {
-		return nil, err
+// each calls fn for every object in v, which may change it, and goes on into those for which fn is false. The path is reused.
+func each(v any, path []any, fn func(path []any, o map[string]any) bool) {
+	switch v := v.(type) {
+	case []any:
+		for i := range v {
+			each(v[i], append(path, i), fn)
+		}
+	case map[string]any:
+		if fn(path, v) {
+			return
+		}
+		for name := range v {
+			each(v[name], append(path, name), fn)
+		}
 	}
-	if !walk(v, nil, restore) {
-		return doc, nil
+}
+
+// secretIn returns the text that an object holds as the given member, if it has no other but until.
+func secretIn(o map[string]any, member string) (string, bool) {
+	s, ok := o[member].(string)
+	for name := range o {
+		ok = ok && (name == member || name == "until")
 	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
+	return s, ok
+}
+
+func pointerOf(path []any) string {
+	var b strings.Builder
+	for _, step := range path {
+		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(fmt.Sprint(step)))
 	}
-	return bytes.TrimRight(b.Bytes(), "\n"), nil
+	return b.String()
 }
 
 func decode(doc json.RawMessage) (any, error) {
@@ -275,45 +368,12 @@ func decode(doc json.RawMessage) (any, error) {
 	return v, nil
 }
 
-// walk edits v in place and reports whether it changed something.
-func walk(v any, path []any, restore func(path []any) (string, bool)) bool {
-	changed := false
-	switch v := v.(type) {
-	case []any:
-		for i := range v {
-			changed = walk(v[i], append(path, i), restore) || changed
-		}
-	case map[string]any:
-		if s, ok := secretIn(v); ok {
-			return editOne(v, s, append(path, "value"), restore)
-		}
-		for name := range v {
-			changed = walk(v[name], append(path, name), restore) || changed
-		}
+func encode(v any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
 	}
-	return changed
-}
-
-// secretIn returns the secret that an object holds by value: it has the member value, and no other but until.
-func secretIn(v map[string]any) (string, bool) {
-	s, ok := v["value"].(string)
-	for name := range v {
-		ok = ok && (name == "value" || name == "until")
-	}
-	return s, ok
-}
-
-func editOne(v map[string]any, s string, path []any, restore func(path []any) (string, bool)) bool {
-	if restore == nil {
-		v["value"] = Redacted
-		return s != Redacted
-	}
-	if s != Redacted {
-		return false
-	}
-	old, ok := restore(path)
-	if ok {
-		v["value"] = old
-	}
-	return ok
+	return bytes.TrimRight(b.Bytes(), "\n"), nil
 }

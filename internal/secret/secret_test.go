@@ -57,7 +57,9 @@ func TestSource(t *testing.T) {
 		{`{}`, false, ""},
 		{`{"ref": "env:A", "value": "` + hidden + `"}`, false, ""},
 		{`{"ref": ""}`, false, ""},
-		{`{"ref": "hook"}`, false, ""},
+		{`{"ref": "hook"}`, true, "hook"},
+		{`{"ref": "Hook"}`, false, ""},
+		{`{"ref": "-hook"}`, false, ""},
 		{`{"ref": "vault:` + hidden + `"}`, false, ""},
 		{`{"ref": "env:1A"}`, false, ""},
 		{`{"ref": "env:A B"}`, false, ""},
@@ -142,7 +144,7 @@ func TestResolve(t *testing.T) {
 		{"file:" + pipe, "", "not a regular file"}, // and does not wait for a writer
 		{"file:/dev/zero", "", "not a regular file"},
 		{"file:relative", "", "absolute"},
-		{"hook", "", "env:NAME"},
+		{"hook", "", "name of a Secret"},
 	} {
 		got, err := secret.Resolve(c.ref)
 		if got != c.want || (err == nil) != (c.why == "") || err != nil && !strings.Contains(err.Error(), c.why) {

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rialto-bridge/rialto/internal/app"
+	"github.com/rialto-bridge/rialto/internal/secret"
+)
+
+// authSink is a far side that keeps what Authorization was.
+func authSink(t *testing.T) (*sink, func() string) {
+	var mu sync.Mutex
+	last := ""
+	s := newSink(t, func(_ http.ResponseWriter, r *http.Request, _ []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		last = r.Header.Get("Authorization")
+	})
+	return s, func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return last
+	}
+}
+
+// sendsWith publishes an event and waits until a delivery came with this Authorization.
+func (s *server) sendsWith(t *testing.T, last func() string, id, want string) {
+	t.Helper()
+	if status := s.publish("default", id, "reading", `{}`); status != http.StatusAccepted {
+		t.Fatalf("publish: %d", status)
+	}
+	eventually(t, 10*time.Second, func() (string, bool) { return fmt.Sprintf("it was sent with %q", last()), last() == want })
+}
+
+// inFiles lists the files below a directory that hold a text.
+func inFiles(t *testing.T, dir, text string) (files []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if bytes.Contains(b, []byte(text)) {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// A Secret is written and never read; who refers to it gets it, and what it is changed to.
+func TestSecretsAreWrittenAndUsed(t *testing.T) {
+	const first, second, inline = "first-6f1c0b7a", "second-9d4e21cc", "inline-77aa31f0"
+	far, last := authSink(t)
+	dir := t.TempDir()
+	s, a := start(t, options(dir))
+	target := fmt.Sprintf(`{"type":"webhook","config":{"url":%q,"auth":{"type":"bearer","token":{"ref":"ops-token"}},"headers":{"X-Key":{"value":%q}}}}`, far.URL, inline)
+
+	if status, answer := s.call("PUT", "/v1/targets/ops", target); status != http.StatusBadRequest || !strings.Contains(answer, `"/config/auth/token/ref"`) {
+		t.Errorf("a target with a Secret that is not there: %d %s", status, answer)
+	}
+	written := s.must("PUT", "/v1/secrets/ops-token", fmt.Sprintf(`{"value":%q,"labels":{"team":"ops"}}`, first))
+	s.must("PUT", "/v1/targets/ops", target)
+	s.rule("default", "all", `{"type":["reading"]}`, "ops")
+	s.sendsWith(t, last, "1", "Bearer "+first)
+
+	var doc struct {
+		Kind, Name, Fingerprint string
+		Revision                uint64
+		CreatedAt, UpdatedAt    time.Time
+	}
+	read := s.must("GET", "/v1/secrets/ops-token", "")
+	if err := json.Unmarshal([]byte(read), &doc); err != nil || doc.Kind != "Secret" || doc.Name != "ops-token" || len(doc.Fingerprint) != 16 || doc.CreatedAt.IsZero() || doc.UpdatedAt.IsZero() {
+		t.Errorf("it reads as %s, %v", read, err)
+	}
+	for _, answer := range []string{written, read, s.must("GET", "/v1/secrets", ""), s.must("GET", "/v1/targets/ops", ""), s.must("GET", "/v1/audit", "")} {
+		if strings.Contains(answer, first) || strings.Contains(answer, inline) || strings.Contains(answer, "sealed") {
+			t.Errorf("shown as %s", answer)
+		}
+	}
+	if again := s.must("PUT", "/v1/secrets/ops-token", read); again != read { // what was read can be written, and changes nothing
+		t.Errorf("written again it is %s, was %s", again, read)
+	}
+	if again := s.must("PUT", "/v1/secrets/ops-token", fmt.Sprintf(`{"value":%q,"labels":{"team":"ops"}}`, first)); again != read {
+		t.Errorf("written again it is %s, was %s", again, read)
+	}
+	shown := s.must("GET", "/v1/targets/ops", "")
+	revision := func(doc string) string {
+		_, rest, _ := strings.Cut(doc, `"revision":`)
+		n, _, _ := strings.Cut(rest, ",")
+		return n
+	}
+	if again := s.must("PUT", "/v1/targets/ops", shown); revision(again) != revision(shown) {
+		t.Errorf("a target written again is %s, was %s", again, shown)
+	}
+	if changed := s.must("PUT", "/v1/secrets/ops-token", fmt.Sprintf(`{"value":%q}`, second)); strings.Contains(changed, doc.Fingerprint) {
+		t.Errorf("the fingerprint stays: %s", changed)
+	}
+	s.sendsWith(t, last, "2", "Bearer "+second)
+
+	if status, answer := s.call("DELETE", "/v1/secrets/ops-token", ""); status != http.StatusConflict || !strings.Contains(answer, "target ops") {
+		t.Errorf("a Secret in use is deleted: %d %s", status, answer)
+	}
+	for body, want := range map[string]string{`{}`: "/value", `{"value":""}`: "/value", `{"value":7}`: "/value", `{"value":"a","sealed":"v1.a.b"}`: "/sealed", `{"value":"[redacted]"}`: "/value"} {
+		if status, answer := s.call("PUT", "/v1/secrets/other", body); status != http.StatusBadRequest || !strings.Contains(answer, `"`+want+`"`) {
+			t.Errorf("%s: %d %s", body, status, answer)
+		}
+	}
+	if status, answer := s.call("PUT", "/v1/targets/forged", fmt.Sprintf(`{"type":"webhook","config":{"url":%q,"headers":{"X-Key":{"sealed":"v1.a.b"}}}}`, far.URL)); status != http.StatusBadRequest {
+		t.Errorf("what is sealed can be written: %d %s", status, answer)
+	}
+	stop(t, a)
+	for _, text := range []string{first, second, inline} {
+		if files := inFiles(t, dir, text); len(files) > 0 {
+			t.Errorf("%s stands in %v", text, files)
+		}
+	}
+	if st, err := os.Stat(filepath.Join(dir, "secret.key")); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("secret.key: %v, %v", st, err)
+	}
+}
+
+func stop(t *testing.T, a *app.App) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := a.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Another key seals what the one before has sealed anew, and then that one is not needed. Without any of them nothing is sent, and the
+// status says so.
+func TestKeysOfSecretsRotate(t *testing.T) {
+	far, last := authSink(t)
+	dir := t.TempDir()
+	s, a := start(t, options(dir))
+	s.must("PUT", "/v1/secrets/ops-token", `{"value":"named-1"}`)
+	s.must("PUT", "/v1/targets/named", fmt.Sprintf(`{"type":"webhook","config":{"url":%q,"auth":{"type":"bearer","token":{"ref":"ops-token"}}}}`, far.URL))
+	s.must("PUT", "/v1/targets/inline", fmt.Sprintf(`{"type":"webhook","config":{"url":%q,"auth":{"type":"bearer","token":{"value":"inline-1"}}}}`, far.URL))
+	s.rule("default", "named", `{"type":["reading"],"data":{"to":["named"]}}`, "named")
+	s.rule("default", "inline", `{"type":["reading"],"data":{"to":["inline"]}}`, "inline")
+	stop(t, a)
+	send := func(s *server, id string) {
+		t.Helper()
+		for _, to := range []string{"named", "inline"} {
+			if status := s.publish("default", id+to, "reading", fmt.Sprintf(`{"to":%q}`, to)); status != http.StatusAccepted {
+				t.Fatalf("publish: %d", status)
+			}
+			eventually(t, 10*time.Second, func() (string, bool) { return "it was sent with " + last(), last() == "Bearer "+to+"-1" })
+		}
+	}
+	o := options(dir)
+	o.SecretKey = secret.NewKey()
+	var log syncBuffer
+	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	s, a = start(t, o)
+	eventually(t, 10*time.Second, func() (string, bool) { return log.String(), strings.Contains(log.String(), "sealed anew") })
+	send(s, "1")
+	stop(t, a)
+
+	if err := os.Remove(filepath.Join(dir, "secret.key")); err != nil {
+		t.Fatal(err)
+	}
+	o.SecretKeyFile = filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(o.SecretKeyFile, []byte(secret.NewKey()+"\n"+o.SecretKey+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.SecretKey = ""
+	s, a = start(t, o)
+	send(s, "2")
+	stop(t, a)
+
+	o.SecretKeyFile, o.SecretKey = "", secret.NewKey()
+	s, _ = start(t, o)
+	for _, to := range []string{"named", "inline"} {
+		if status := s.publish("default", "3"+to, "reading", fmt.Sprintf(`{"to":%q}`, to)); status != http.StatusAccepted {
+			t.Fatalf("publish: %d", status)
+		}
+	}
+	for to, want := range map[string]string{"named": `secret ops-token: there is none of this name that can be opened`, "inline": `its definition cannot be used`} {
+		eventually(t, 10*time.Second, func() (string, bool) {
+			told := s.must("GET", "/v1/targets/"+to, "") + s.must("GET", "/v1/buses/default/events/3"+to, "")
+			return told, strings.Contains(told, want)
+		})
+	}
+	if log := log.String(); !strings.Contains(log, "is sealed with a key that this bridge does not have") {
+		t.Errorf("the log does not say it: %s", log)
+	}
+	s.must("PUT", "/v1/targets/inline", fmt.Sprintf(`{"type":"webhook","config":{"url":%q,"auth":{"type":"bearer","token":{"value":"inline-1"}}}}`, far.URL))
+	s.must("PUT", "/v1/secrets/ops-token", `{"value":"named-1"}`)
+	send(s, "4")
+}
+
+// syncBuffer is a log.
+type syncBuffer struct {
+	mu sync.Mutex // guards b
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// What was stored before secrets were sealed is sealed by the next start.
+func TestPlainSecretsAreSealed(t *testing.T) {
+	const plain = "plain-5f1c0b7a3d"
+	far, last := authSink(t)
+	dir := t.TempDir()
+	tr, err := app.OpenTransfer(t.Context(), dir, "", true, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := fmt.Sprintf(`{"kind":"Target","name":"ops","type":"webhook","config":{"url":%q,"auth":{"type":"bearer","token":{"value":%q}}}}`, far.URL, plain)
+	lines := `{"format":"rialto definitions 1"}` + "\n" + `{"store":"definitions","kind":"Target","name":"ops","document":` + doc + "}\n" + `{"count":1}` + "\n"
+	if _, err := tr.Import(t.Context(), strings.NewReader(lines), false); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if len(inFiles(t, dir, plain)) == 0 {
+		t.Fatal("what is not sealed is not found either")
+	}
+	o := options(dir)
+	var log syncBuffer
+	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	s, a := start(t, o)
+	eventually(t, 10*time.Second, func() (string, bool) { return log.String(), strings.Contains(log.String(), "sealed anew") })
+	s.rule("default", "all", `{"type":["reading"]}`, "ops")
+	s.sendsWith(t, last, "1", "Bearer "+plain)
+	stop(t, a)
+	if exported := export(t, dir); strings.Contains(exported, plain) || !strings.Contains(exported, `"sealed":"v1.`) {
+		t.Errorf("exported as %s", exported)
+	}
+}
+
+func export(t *testing.T, dir string) string {
+	t.Helper()
+	tr, err := app.OpenTransfer(t.Context(), dir, "", false, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := tr.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	var b bytes.Buffer
+	if _, err := tr.Export(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// echo refuses in the way that the path says, and repeats all it was sent.
+func echo(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	var all strings.Builder
+	for name, values := range r.Header {
+		fmt.Fprintf(&all, "%s: %s; ", name, values)
+		_, behind, _ := strings.Cut(values[0], " ")
+		fmt.Fprintf(&all, "%s; ", behind)
+	}
+	all.Write(body)
+	w.Header().Set("X-Echo", all.String())
+	switch r.URL.Path {
+	case "/redirect":
+		w.Header().Set("Location", "/"+strings.ReplaceAll(all.String(), " ", "-"))
+		w.WriteHeader(http.StatusFound)
+	case "/breaks":
+		w.Header().Set("Content-Length", "100000")
+		w.WriteHeader(http.StatusOK)
+	case "/closes":
+		panic(http.ErrAbortHandler)
+	case "/gone":
+		w.WriteHeader(http.StatusGone)
+	case "/issuer-refuses":
+		w.WriteHeader(http.StatusBadRequest)
+		form := all.String()
+		fmt.Fprintf(w, `{"error":"invalid_client","error_description":%q}`, form)
+		return
+	case "/issuer":
+		fmt.Fprintf(w, `{"access_token":%q,"token_type":"bearer"}`, leakedToken)
+		return
+	default:
+		w.WriteHeader(http.StatusUnauthorized)
+	}
+	fmt.Fprint(w, all.String())
+}
+
+const leakedToken = "access-token-c2a1b1e7"
+
+// No secret gets out, however the far side fails and whatever it repeats: not by the API, the journey, dead letters, the log, metrics, an
+// export or any file.
+func TestSecretsDoNotLeak(t *testing.T) {
+	far := httptest.NewServer(http.HandlerFunc(echo))
+	defer far.Close()
+	b64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+	const password, secretKey, client = "pass word-1a2b3c4d", "aws-secret-3c4d5e6f7a8b", "client-secret-5e6f7a8b"
+	hmacKey, pairKey := "whsec_"+b64(strings.Repeat("hmac-secret-", 3)), "whsk_"+b64("ed25519-seed-of-32-bytes-1234567")
+	hidden := map[string]string{
+		"bearer": "bearer-token-0a1b2c3d", "password": password, "basic": b64("rialto:" + password), "apiKey": "api-key-2b3c4d5e", "header": "header-value-6f7a8b9c",
+		"hmac": strings.TrimPrefix(hmacKey, "whsec_"), "pair": strings.TrimPrefix(pairKey, "whsk_"), "aws": secretKey, "session": "aws-session-7a8b9c0d", "client": client,
+		"token": leakedToken, "named": "named-secret-8b9c0d1e",
+	}
+	auths := map[string]string{
+		"bearer": fmt.Sprintf(`{"type":"bearer","token":{"value":%q}}`, hidden["bearer"]),
+		"named":  `{"type":"bearer","token":{"ref":"named"}}`,
+		"basic":  fmt.Sprintf(`{"type":"basic","username":"rialto","password":{"value":%q}}`, password),
+		"key":    fmt.Sprintf(`{"type":"apiKey","header":"X-Api","key":{"value":%q}}`, hidden["apiKey"]),
+		"aws":    fmt.Sprintf(`{"type":"awsSigV4","region":"eu-central-1","service":"lambda","accessKeyId":{"value":"AKIDEXAMPLE"},"secretAccessKey":{"value":%q},"sessionToken":{"value":%q}}`, secretKey, hidden["session"]),
+		"oauth":  fmt.Sprintf(`{"type":"oauth2","tokenUrl":"%s/issuer","clientId":"rialto","clientSecret":{"value":%q}}`, far.URL, client),
+		"issuer": fmt.Sprintf(`{"type":"oauth2","clientAuth":"body","tokenUrl":"%s/issuer-refuses","clientId":"rialto","clientSecret":{"value":%q}}`, far.URL, client),
+	}
+	dir := t.TempDir()
+	o := options(dir)
+	var log syncBuffer
+	o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	s, a := start(t, o)
+	answers := []string{s.must("PUT", "/v1/secrets/named", fmt.Sprintf(`{"value":%q}`, hidden["named"]))}
+	owed := 0
+	for auth, config := range auths {
+		for _, path := range []string{"refuse", "redirect", "breaks", "closes", "gone"} {
+			name := auth + "-" + path
+			answers = append(answers, s.must("PUT", "/v1/targets/"+name, fmt.Sprintf(`{"type":"webhook","delivery":{"retry":{"schedule":[]}},"config":{"url":"%s/%s","auth":%s,
+				"secret":[{"value":%q},{"value":%q}],"signature":{"algorithm":"hmac-sha256","keyId":"a","key":{"value":%q}},"headers":{"X-Secret":{"value":%q}}}}`,
+				far.URL, path, config, hmacKey, pairKey, hmacKey, hidden["header"])))
+			s.rule("default", name, `{"type":["reading"]}`, name)
+			owed++
+		}
+	}
+	if status := s.publish("default", "1", "reading", `{}`); status != http.StatusAccepted {
+		t.Fatalf("publish: %d", status)
+	}
+	s.settled("default", 20*time.Second)
+	for _, path := range []string{"/v1/targets", "/v1/secrets", "/v1/audit", "/v1/deadletters?limit=100", "/v1/buses/default/events/1", "/v1/buses/default/events?limit=100", "/metrics", "/v1/targets/bearer-gone"} {
+		answers = append(answers, s.must("GET", path, ""))
+	}
+	if status, answer := s.call("PUT", "/v1/targets/bad", fmt.Sprintf(`{"type":"webhook","config":{"url":%q,"auth":{"type":"bearer","token":{"value":"%s\n"}}}}`, far.URL, hidden["bearer"])); status != http.StatusBadRequest {
+		t.Errorf("%d %s", status, answer)
+	} else {
+		answers = append(answers, answer)
+	}
+	stop(t, a)
+	answers = append(answers, log.String(), export(t, dir))
+	all := strings.Join(answers, "\n")
+	if n := strings.Count(all, `"status":401`); n < owed/5-2 || !strings.Contains(all, "[redacted]") || !strings.Contains(all, "invalid_client") || !strings.Contains(all, "X-Echo") {
+		t.Errorf("the deliveries were not made: %d of 401 in %.2000s", n, all)
+	}
+	for name, text := range hidden {
+		if i := strings.Index(all, text); i >= 0 {
+			t.Errorf("%s is told: %s", name, all[max(i-300, 0):min(i+100, len(all))])
+		}
+		if files := inFiles(t, dir, text); len(files) > 0 {
+			t.Errorf("%s stands in %v", name, files)
+		}
+	}
+}

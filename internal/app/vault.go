@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/internal/secret"
+	"github.com/rialto-bridge/rialto/internal/store"
+	"github.com/rialto-bridge/rialto/web/api"
+)
+
+// vault is what is secret in definitions: it seals it for the store, and knows the Secrets in force. It is safe for concurrent use.
+type vault struct {
+	keys *secret.Keyring
+
+	mu     sync.RWMutex // guards values
+	values map[string]string
+}
+
+// sealedKinds are the kinds of definition with something sealed in them.
+var sealedKinds = []string{kindSecret, kindTarget, kindSource}
+
+// secretKeyFile is in the data directory.
+const secretKeyFile = "secret.key"
+
+// openVault takes the keys that it is given, and those in the data directory, which are made at the first start of who was given
+// none.
+func (a *App) openVault(context.Context) error {
+	var given, kept *secret.Keyring
+	text, from := a.o.SecretKey, "secret-key"
+	if a.o.SecretKeyFile != "" {
+		b, err := os.ReadFile(a.o.SecretKeyFile)
+		if err != nil {
+			return fmt.Errorf("secret-key-file: %w", err)
+		}
+		text, from = string(b), "secret-key-file"
+	}
+	if text != "" {
+		var err error
+		if given, err = secret.ParseKeys(text); err != nil {
+			return fmt.Errorf("%s: %w", from, err)
+		}
+	}
+	file := filepath.Join(a.o.Data, secretKeyFile)
+	b, err := os.ReadFile(file)
+	switch {
+	case errors.Is(err, os.ErrNotExist) && given == nil:
+		b = []byte(secret.NewKey() + "\n")
+		err = writeFile(file, b)
+	case errors.Is(err, os.ErrNotExist):
+		err = nil
+	}
+	if err == nil && len(b) > 0 {
+		kept, err = secret.ParseKeys(string(b))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	a.vault = &vault{values: make(map[string]string)}
+	if given != nil {
+		a.vault.keys = given.Join(kept)
+	} else {
+		a.vault.keys = kept
+	}
+	return nil
+}
+
+// resolve returns what a reference refers to.
+func (v *vault) resolve(ref string) (string, error) {
+	if !secret.IsName(ref) {
+		return secret.Resolve(ref)
+	}
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if s, ok := v.values[ref]; ok {
+		return s, nil
+	}
+	return "", fmt.Errorf("secret %s: there is none of this name that can be opened", ref)
+}
+
+// set puts a Secret in force; nil takes it out.
+func (v *vault) set(name string, doc *store.Document) error {
+	var value string
+	var err error
+	if doc != nil {
+		value, err = v.valueOf(name, doc.Raw)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.values, name)
+	if doc != nil && err == nil {
+		v.values[name] = value
+	}
+	return err
+}
+
+// secretDoc is what a Secret has beside what all documents have.
+type secretDoc struct {
+	Sealed string `json:"sealed"`
+}
+
+func (v *vault) valueOf(name string, doc []byte) (string, error) {
+	var d secretDoc
+	if err := json.Unmarshal(doc, &d); err != nil {
+		return "", err
+	}
+	return v.keys.Open(kindSecret+"/"+name, d.Sealed)
+}
+
+// open returns a stored target or source with its secrets.
+func (v *vault) open(k store.Key, doc []byte) ([]byte, error) {
+	return onConfig(doc, func(cfg json.RawMessage) (json.RawMessage, error) { return v.keys.OpenDocument(k.String(), cfg) })
+}
+
+func (v *vault) seal(k store.Key, doc []byte) ([]byte, error) {
+	return onConfig(doc, func(cfg json.RawMessage) (json.RawMessage, error) { return v.keys.SealDocument(k.String(), cfg) })
+}
+
+// onConfig returns doc with its member config edited, and all else as it is.
+func onConfig(doc []byte, edit func(json.RawMessage) (json.RawMessage, error)) ([]byte, error) {
+	dec := json.NewDecoder(bytes.NewReader(doc))
+	if _, err := dec.Token(); err != nil {
+		return nil, err
+	}
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		var cfg json.RawMessage
+		if err := dec.Decode(&cfg); err != nil {
+			return nil, err
+		}
+		if name != "config" {
+			continue
+		}
+		end := dec.InputOffset()
+		out, err := edit(cfg)
+		if err != nil {
+			return nil, err
+		}
+		return slices.Concat(doc[:end-int64(len(cfg))], out, doc[end:]), nil
+	}
+	return doc, nil
+}
+
+// keepsSecrets makes a kind whose config may hold secrets one that seals them, and never shows them.
+func (v *vault) keepsSecrets(k api.Kind) api.Kind {
+	check, refs := k.Normalize, k.Refs
+	k.Normalize = func(ctx context.Context, doc, old []byte) ([]byte, error) {
+		key := store.Key{Kind: k.Name, Name: nameOf(doc)}
+		if old != nil {
+			open, err := v.open(key, old)
+			if err != nil {
+				open = old // its secrets are lost: who writes it anew has to give them
+			}
+			if doc, err = onConfig(doc, func(cfg json.RawMessage) (json.RawMessage, error) { return secret.Restore(cfg, configOf(open)) }); err != nil {
+				return nil, err
+			}
+		}
+		doc, err := check(ctx, doc, old)
+		if err != nil {
+			return nil, err
+		}
+		return v.seal(key, doc)
+	}
+	k.Redact = func(doc []byte) []byte {
+		out, err := onConfig(doc, func(cfg json.RawMessage) (json.RawMessage, error) { return secret.Redact(cfg), nil })
+		if err != nil {
+			return []byte("null") // what cannot be read is not shown
+		}
+		return out
+	}
+	k.Refs = func(doc []byte) []api.Ref {
+		var all []api.Ref
+		if refs != nil {
+			all = refs(doc)
+		}
+		for _, r := range secret.References(configOf(doc)) {
+			all = append(all, api.Ref{Kind: kindSecret, Name: r.Name, Pointer: "/config" + r.Pointer})
+		}
+		return all
+	}
+	return k
+}
+
+func configOf(doc []byte) json.RawMessage {
+	var d struct {
+		Config json.RawMessage `json:"config"`
+	}
+	if json.Unmarshal(doc, &d) != nil || d.Config == nil {
+		return json.RawMessage("{}")
+	}
+	return d.Config
+}
+
+func nameOf(doc []byte) string {
+	var d struct {
+		Name string `json:"name"`
+	}
+	if json.Unmarshal(doc, &d) != nil {
+		return "" // it is checked elsewhere
+	}
+	return d.Name
+}
+
+// secretKind is the kind of definition.
+func (v *vault) secretKind() api.Kind {
+	return api.Kind{
+		Name: kindSecret, Plural: "secrets", Schema: []byte(secretSchema),
+		Doc:       "A secret is a text that targets and sources refer to by its name. It is sealed in the store, and never shown.",
+		Normalize: func(_ context.Context, doc, old []byte) ([]byte, error) { return v.normalize(doc, old) },
+		Redact: func(doc []byte) []byte {
+			var members map[string]json.RawMessage
+			if json.Unmarshal(doc, &members) != nil {
+				return []byte("null")
+			}
+			delete(members, "sealed")
+			out, err := json.Marshal(members)
+			if err != nil {
+				return []byte("null")
+			}
+			return out
+		},
+	}
+}
+
+// normalize makes of a Secret as it is written the one that is stored. Without a value the one that is stored stays.
+func (v *vault) normalize(doc, old []byte) ([]byte, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(doc, &members); err != nil {
+		return nil, fault.Invalidf("", "is not an object")
+	}
+	var details []fault.Detail
+	for name := range members {
+		switch name {
+		case "kind", "name", "labels", "description", "value", "fingerprint":
+		default:
+			details = append(details, fault.Detail{Pointer: fault.Pointer(name), Detail: "is not a known field"})
+		}
+	}
+	var description string
+	if raw := members["description"]; raw != nil && (json.Unmarshal(raw, &description) != nil || len(description) > 4096) {
+		details = append(details, fault.Detail{Pointer: "/description", Detail: "is not a text of at most 4096 bytes"})
+	}
+	value, why := v.newValue(nameOf(doc), members["value"], old)
+	if why != "" {
+		details = append(details, fault.Detail{Pointer: "/value", Detail: why})
+	}
+	if err := fault.Collect(details); err != nil {
+		return nil, err
+	}
+	delete(members, "value")
+	return v.sealSecret(nameOf(doc), members, value)
+}
+
+// newValue is the value that a Secret has when it is written; why says what is wrong with it.
+func (v *vault) newValue(name string, raw json.RawMessage, old []byte) (value, why string) {
+	switch {
+	case raw != nil && json.Unmarshal(raw, &value) != nil, raw != nil && (value == "" || len(value) > secret.MaxSize):
+		return "", fmt.Sprintf("is not a text of 1 to %d bytes", secret.MaxSize)
+	case value != "" && value != secret.Redacted:
+		return value, ""
+	case old == nil:
+		return "", "is missing"
+	}
+	value, err := v.valueOf(name, old)
+	if err != nil {
+		return "", "is missing, and the one that is stored cannot be opened"
+	}
+	return value, ""
+}
+
+func (v *vault) sealSecret(name string, members map[string]json.RawMessage, value string) ([]byte, error) {
+	context := kindSecret + "/" + name
+	for member, text := range map[string]string{"sealed": v.keys.Seal(context, value), "fingerprint": v.keys.Fingerprint(context, value)} {
+		var err error
+		if members[member], err = json.Marshal(text); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(members)
+}
+
+// reseal returns a stored document as it is sealed with the first key.
+func (v *vault) reseal(d store.Document) ([]byte, error) {
+	if d.Kind != kindSecret {
+		open, err := v.open(d.Key, d.Raw)
+		if err != nil {
+			return nil, err
+		}
+		return v.seal(d.Key, open)
+	}
+	value, err := v.valueOf(d.Name, d.Raw)
+	if err != nil {
+		return nil, err
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(d.Raw, &members); err != nil {
+		return nil, err
+	}
+	return v.sealSecret(d.Name, members, value)
+}
+
+// resealAll seals what is sealed with an older key, or not at all, with the first one. A document that is written meanwhile is sealed
+// by that; what cannot be done is logged, and left to the next start.
+func (v *vault) resealAll(ctx context.Context, s store.Store, log *slog.Logger) {
+	ctx = store.WithAuthor(ctx, store.Author{Name: "(seal)"})
+	count := 0
+	for _, kind := range sealedKinds {
+		q := store.Query{Kind: kind, Limit: 1000}
+		for {
+			page, err := s.List(ctx, q)
+			if err != nil {
+				log.Warn("secrets are not sealed anew", "err", err)
+				return
+			}
+			for _, d := range page.Items {
+				done, err := v.resealOne(ctx, s, d)
+				if err != nil && fault.KindOf(err) != fault.Conflict {
+					log.Warn("a secret is not sealed anew", "kind", d.Kind, "name", d.Name, "err", err)
+				}
+				if done {
+					count++
+				}
+			}
+			if q.After = page.Cursor; q.After == "" {
+				break
+			}
+		}
+	}
+	if count > 0 {
+		log.Info("secrets are sealed anew", "count", count)
+	}
+}
+
+func (v *vault) resealOne(ctx context.Context, s store.Store, d store.Document) (done bool, err error) {
+	raw, err := v.reseal(d)
+	if err != nil {
+		return false, err
+	}
+	if raw, err = store.Compact(raw); err != nil || bytes.Equal(raw, d.Raw) {
+		return false, err
+	}
+	_, err = s.Put(ctx, d.Key, raw, store.Condition{Revision: d.Revision})
+	return err == nil, err
+}
+
+// secretSchema describes a Secret as it is written and read.
+const secretSchema = `{
+  "type": "object",
+  "description": "A text that others refer to by its name.",
+  "additionalProperties": false,
+  "properties": {
+    "kind": {"const": "Secret"},
+    "name": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"},
+    "description": {"type": "string", "maxLength": 4096},
+    "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+    "value": {"type": "string", "minLength": 1, "maxLength": 65536, "writeOnly": true, "description": "The secret itself. Without it the one that is stored stays."},
+    "fingerprint": {"type": "string", "readOnly": true, "description": "Changes with the value, and tells nothing else of it."}
+  }
+}`

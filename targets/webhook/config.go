@@ -25,6 +25,7 @@ var configSchema []byte
 type config struct {
 	URL          string                     `json:"url"`
 	Mode         string                     `json:"mode"`
+	Batch        *batchConfig               `json:"batch"`
 	HeaderCoding string                     `json:"headerCoding"`
 	Secret       json.RawMessage            `json:"secret"`
 	Signature    *signatureConfig           `json:"signature"`
@@ -59,7 +60,8 @@ type slot struct {
 type settings struct {
 	url       string
 	mode      string
-	raw       bool // headers of binary mode are not percent-encoded where they need not be
+	gather    *gatherer // of mode batch
+	raw       bool      // headers of binary mode are not percent-encoded where they need not be
 	keys      []keySlot
 	signature *signatureConfig
 	auth      *authConfig
@@ -86,6 +88,9 @@ func parse(raw json.RawMessage) (settings, []fault.Detail) {
 		return settings{}, []fault.Detail{{Detail: "is not a webhook config"}}
 	}
 	r := &reader{settings: settings{url: c.URL, mode: c.Mode, raw: c.HeaderCoding == "raw", signature: c.Signature, auth: c.Auth, tls: c.TLS}}
+	if c.Mode == modeBatch || c.Batch != nil {
+		r.batching(c.Batch)
+	}
 	if r.raw && c.Mode != "" && c.Mode != modeBinary {
 		r.complain("/headerCoding", "is for mode binary")
 	}

@@ -32,6 +32,7 @@ import (
 const (
 	modeBinary     = "binary"
 	modeStructured = "structured"
+	modeBatch      = "batch"
 )
 
 var structuredType = []string{"application/cloudevents+json; charset=utf-8"}
@@ -91,13 +92,22 @@ func (w *webhook) Warnings() []string {
 
 // Deliver makes one attempt. It implements targets.Target.
 func (w *webhook) Deliver(ctx context.Context, d targets.Delivery) (targets.Result, error) {
+	if w.mode == modeBatch {
+		return w.deliverInBatch(ctx, d)
+	}
+	return w.attempt(ctx, w.message(d), d.ID)
+}
+
+// attempt names a message, signs it and sends it.
+func (w *webhook) attempt(ctx context.Context, m outbound.Message, id string) (targets.Result, error) {
 	now := w.env.Now()
 	creds, err := w.credentials(now)
 	if err != nil {
 		return targets.Result{}, &targets.Error{Reason: targets.ReasonInternal, Err: err}
 	}
-	m := w.message(d, creds)
-	if err := w.sign(&m, d.ID, creds, now); err != nil {
+	maps.Copy(m.Header, creds.headers)
+	m.Hide = creds.hidden
+	if err := sign(&m, id, creds, now); err != nil {
 		return targets.Result{}, &targets.Error{Reason: targets.ReasonInternal, Err: err}
 	}
 	if w.tokens != nil {
@@ -139,10 +149,9 @@ func (w *webhook) sendWithToken(ctx context.Context, m outbound.Message, creds *
 	}
 }
 
-// message is the message for a delivery, without signatures.
-func (w *webhook) message(d targets.Delivery, creds *credentials) outbound.Message {
-	m := outbound.Message{Method: http.MethodPost, URL: w.url, Header: make(http.Header, 16), Hide: creds.hidden}
-	maps.Copy(m.Header, creds.headers)
+// message is the message for a delivery: its event.
+func (w *webhook) message(d targets.Delivery) outbound.Message {
+	m := outbound.Message{Method: http.MethodPost, URL: w.url, Header: make(http.Header, 16)}
 	switch {
 	case w.mode == modeStructured:
 		m.Body = event.AppendJSON(nil, d.Event)
@@ -156,7 +165,7 @@ func (w *webhook) message(d targets.Delivery, creds *credentials) outbound.Messa
 }
 
 // sign names the message and signs it.
-func (w *webhook) sign(m *outbound.Message, id string, creds *credentials, now time.Time) error {
+func sign(m *outbound.Message, id string, creds *credentials, now time.Time) error {
 	ts := now.Unix()
 	values := [3]string{id, strconv.FormatInt(ts, 10)}
 	m.Header["Webhook-Id"] = values[0:1:1]

@@ -42,6 +42,7 @@ func kind() targets.Kind { return webhook.Kind(targettest.Guard().CheckURL) }
 func TestWebhookIsATarget(t *testing.T) {
 	for name, config := range map[string]string{
 		"binary":     `{"url": "%s"}`,
+		"batch":      `{"url": "%s", "mode": "batch", "batch": {"maxEvents": 1}}`,
 		"structured": `{"url": "%s", "mode": "structured", "secret": {"value": "` + secretA + `"}, "headers": {"X-Team": "ops"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -281,14 +282,14 @@ func TestConfigsThatAreRefused(t *testing.T) {
 		{`{"url": "https://ops.example.com/` + strings.Repeat("a", 2048) + `"}`, "/config/url"},
 		{`{"url": "http://10.0.0.1/"}`, "/config/url"},
 		{`{"url": "ftp://ops.example.com/"}`, "/config/url"},
-		{`{"url": "https://ops.example.com/", "mode": "batch"}`, "/config/mode"},
+		{`{"url": "https://ops.example.com/", "mode": "batches"}`, "/config/mode"},
 		{`{"url": "https://ops.example.com/", "uri": 1}`, "/config/uri"},
 		{`{"url": "https://ops.example.com/", "secret": "` + hidden + `"}`, "/config/secret"},
 		{`{"url": "https://ops.example.com/", "secret": {"value": "` + hidden + `"}}`, "/config/secret"},
 		{`{"url": "https://ops.example.com/", "secret": {"value": "[redacted]"}}`, "/config/secret"},
 		{`{"url": "https://ops.example.com/", "secret": {"val": "` + hidden + `"}}`, "/config/secret/val"},
 		{`{"url": "https://ops.example.com/", "secret": {"ref": "env:A", "value": "` + secretA + `"}}`, "/config/secret"},
-		{`{"url": "https://ops.example.com/", "secret": {"ref": "github-hook"}}`, "/config/secret"},
+		{`{"url": "https://ops.example.com/", "secret": {"ref": "Github-Hook"}}`, "/config/secret"},
 		{`{"url": "https://ops.example.com/", "secret": {"ref": "file:relative"}}`, "/config/secret"},
 		{`{"url": "https://ops.example.com/", "secret": []}`, "/config/secret"},
 		{`{"url": "https://ops.example.com/", "secret": [{"value": "` + secretA + `"}, {"value": "whsec_` + hidden + `"}]}`, "/config/secret/1"},

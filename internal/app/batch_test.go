@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Events that go in batches keep their order by key, and each has attempts, a journey and an end of its own.
+func TestBatchesInALane(t *testing.T) {
+	const events, keys = 200, 8
+	var mu sync.Mutex
+	last := map[string]int{}
+	requests, delivered, failures := 0, 0, 0
+	far := newSink(t, func(w http.ResponseWriter, _ *http.Request, body []byte) {
+		var all []struct {
+			ID, Partitionkey string
+			Data             struct{ N int }
+		}
+		if err := json.Unmarshal(body, &all); err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if requests++; requests%5 == 0 {
+			failures++
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		for _, e := range all {
+			if e.Data.N == 100 {
+				w.WriteHeader(http.StatusUnprocessableEntity)
+				return
+			}
+		}
+		for _, e := range all {
+			if e.Data.N < last[e.Partitionkey] {
+				t.Errorf("%d of key %s comes after %d", e.Data.N, e.Partitionkey, last[e.Partitionkey])
+			}
+			last[e.Partitionkey] = e.Data.N
+			delivered++
+		}
+	})
+	s, _ := start(t, options(t.TempDir()))
+	s.must("PUT", "/v1/targets/ops", fmt.Sprintf(`{"type":"webhook","config":{"url":%q,"mode":"batch","batch":{"maxEvents":%d,"linger":"20ms"}},
+		"delivery":{"ordering":"key","orderBy":"partitionkey","breaker":{"enabled":false},"retry":{"maxAttempts":50,"schedule":["10ms"]}}}`, far.URL, keys))
+	s.rule("default", "all", `{"type":["reading"]}`, "ops")
+	for n := range events {
+		status, answer := s.call("POST", "/v1/buses/default/events", fmt.Sprintf(`{"n":%d}`, n), "ce-specversion", "1.0", "ce-id", fmt.Sprint("e", n), "ce-source", "/test", "ce-type", "reading",
+			"ce-partitionkey", fmt.Sprint("k", n%keys))
+		if status != http.StatusAccepted {
+			t.Fatalf("%d %s", status, answer)
+		}
+	}
+	l := s.settled("default", 30*time.Second)
+	if d := l.Deliveries[0]; d.Delivered != events-1 || d.Dead != 1 {
+		t.Errorf("account: %+v", d)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if delivered != events-1 || requests-failures > events/2 || failures == 0 {
+		t.Errorf("%d events in %d requests, %d of which failed", delivered, requests, failures)
+	}
+	if dead := string(s.event("default", "e100")); !strings.Contains(dead, `"status":422`) || !strings.Contains(dead, `"dead"`) {
+		t.Errorf("the journey of what was refused: %s", dead)
+	}
+}

@@ -23,16 +23,13 @@ type gate struct {
 	noted       *standing // how it stood when that was last written down, or is being written
 }
 
-// configure puts a definition in force. A changed target is tried at once; if it was disabled, it is enabled by that and
+// configure puts a definition in force, but for the rate, which is the lane's to say. A changed target is tried at once; if it was disabled, it is enabled by that and
 // was tells how it stood.
 func (g *gate) configure(def *targets.Definition, now time.Time) (was standing) {
 	if def.Paused && !g.paused {
 		g.pausedSince = now
 	}
 	g.paused, g.rest = def.Paused, time.Time{}
-	if r := def.Delivery.Rate; r != g.limiter.rate {
-		g.limiter.set(r, now)
-	}
 	g.breaker.set(def.Delivery.Breaker)
 	if g.standing == nil || g.standing.Revision == def.Revision {
 		return standing{}

@@ -107,11 +107,29 @@ func (l *lane) configure(def *targets.Definition, t targets.Target) {
 	defer l.mu.Unlock()
 	l.def, l.target = def, t
 	l.ordering.Store(def.Delivery.Ordering)
-	if was := l.gate.configure(def, l.b.o.Now()); was.disabled() {
+	now := l.b.o.Now()
+	was := l.gate.configure(def, now)
+	l.pace(now)
+	if was.disabled() {
 		l.b.log.Info("target is enabled", "targetId", l.name)
 		l.tell(targetEnabled, was, nil)
 	}
 	l.start()
+}
+
+// pace has the lane go as fast as its policy and its target allow, and reports whether that has changed. Called with mu held.
+func (l *lane) pace(now time.Time) (changed bool) {
+	rate := l.def.Delivery.Rate
+	if p, ok := l.target.(targets.Paced); ok {
+		if own := p.Pace(); own.PerSecond > 0 && (rate.PerSecond == 0 || own.PerSecond < rate.PerSecond) {
+			rate = own
+		}
+	}
+	if rate == l.gate.limiter.rate {
+		return false
+	}
+	l.gate.limiter.set(rate, now)
+	return true
 }
 
 // tell has it written down how the target stands, and announced; last is the attempt that did it. Called with mu held. The
@@ -276,8 +294,9 @@ func (l *lane) ended(t *task, f finding) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now := l.b.o.Now()
 	steady := l.gate.breaker.state == breakerClosed
-	opened, disabled, changed := l.gate.end(t.term, f, l.def, l.b.o.Now())
+	opened, disabled, changed := l.gate.end(t.term, f, l.def, now)
 	if opened {
 		l.b.log.Warn("target is left alone", "targetId", l.name, "until", l.gate.breaker.until)
 	}
@@ -288,7 +307,7 @@ func (l *lane) ended(t *task, f finding) {
 	case changed:
 		l.tell("", standing{}, nil)
 	}
-	if !steady || opened { // there may be more room now, or a time to wait for; otherwise the worker just goes on
+	if l.pace(now) || !steady || opened { // there may be more room now, or a time to wait for; otherwise the worker just goes on
 		l.start()
 	}
 }

@@ -44,6 +44,20 @@ type Warner interface {
 	Warnings() []string
 }
 
+// Paced is a Target that knows how fast it may be sent deliveries.
+type Paced interface {
+	// Pace is a limit beside that of the delivery policy, of which the slower one counts; zero = none. It may change with every
+	// attempt, and does not block.
+	Pace() RateLimit
+}
+
+// State keeps a few bytes of a target over restarts. The zero state is none.
+type State interface {
+	// Load returns what was saved last; nil if nothing was.
+	Load(ctx context.Context) ([]byte, error)
+	Save(ctx context.Context, b []byte) error
+}
+
 // Result is what is known of an attempt, whether it succeeded or not.
 type Result struct {
 	Status int // HTTP status or the like; 0 when there was no answer
@@ -88,7 +102,7 @@ const (
 	ReasonBlockedAddress Reason = "blocked_address" // the egress guard refused the address
 	ReasonTransform      Reason = "transform"       // the transform could not be rendered
 	ReasonTooLarge       Reason = "too_large"       // larger than the target takes
-	ReasonAuth           Reason = "auth"            // no credentials could be got for the target
+	ReasonAuth           Reason = "auth"            // no credentials, or no consent, could be got for the target
 	ReasonInterrupted    Reason = "interrupted"     // our own stop cut the attempt off; it does not count
 	ReasonInternal       Reason = "internal"
 )
@@ -146,6 +160,7 @@ type Env struct {
 	// TLS returns another such client, with settings of its own for TLS.
 	TLS     func(cfg *tls.Config) *http.Client
 	Secrets func(ref string) (string, error)
+	State   State // of the target of this name
 	// Downlink refuses all commands while the MQTT gateway is off.
 	Downlink Downlink
 	Logger   *slog.Logger

@@ -54,6 +54,7 @@ type App struct {
 	discovery   *schema.Discovery
 	guard       *egress.Guard
 	vault       *vault
+	states      store.Store // of targets
 	bridge      *bridge.Bridge
 	gateway     *mqttgw.Gateway
 	downlink    downlink
@@ -95,6 +96,7 @@ func Start(ctx context.Context, o Options) (*App, error) {
 		{"views", a.openJournal},
 		{"definitions store", a.openStore},
 		{"schemas", a.openSchemas},
+		{"states of the targets", a.openStates},
 		{"bridge", a.startBridge},
 		{"sources", a.startSources},
 		{"definitions", a.followDefinitions},
@@ -304,7 +306,7 @@ func (a *App) startBridge(ctx context.Context) (err error) {
 func (a *App) followDefinitions(ctx context.Context) error {
 	a.catalog = targetKinds(a.guard)
 	a.devices, a.topics, a.keys = mqttgw.NewDirectory(), mqttgw.NewMappings(), api.NewKeys()
-	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.topics, a.keys, a.catalog, a.sourceKinds, a.sources, a.guard, a.vault, &a.downlink, a.snapshot(), a.o.Logger)
+	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.topics, a.keys, a.catalog, a.sourceKinds, a.sources, a.guard, a.vault, a.states, &a.downlink, a.snapshot(), a.o.Logger)
 	if err := a.bootstrap(ctx); err != nil {
 		return err
 	}

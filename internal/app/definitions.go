@@ -56,6 +56,7 @@ type definitions struct {
 	sources     *sources.Supervisor
 	guard       *egress.Guard
 	vault       *vault
+	states      store.Store // of targets
 	downlink    targets.Downlink
 	snapshot    *snapshot
 	log         *slog.Logger
@@ -88,9 +89,9 @@ const (
 )
 
 func newDefinitions(s store.Store, b *bridge.Bridge, devices *mqttgw.Directory, topics *mqttgw.Mappings, keys *api.Keys, kinds *targets.Catalog,
-	sourceKinds *sources.Catalog, supervisor *sources.Supervisor, guard *egress.Guard, v *vault, down targets.Downlink, snap *snapshot, log *slog.Logger) *definitions {
+	sourceKinds *sources.Catalog, supervisor *sources.Supervisor, guard *egress.Guard, v *vault, states store.Store, down targets.Downlink, snap *snapshot, log *slog.Logger) *definitions {
 	log = log.With("component", "definitions")
-	return &definitions{store: s, bridge: b, devices: devices, topics: topics, keys: keys, kinds: kinds, sourceKinds: sourceKinds, sources: supervisor, guard: guard, vault: v, downlink: down, log: log,
+	return &definitions{store: s, bridge: b, devices: devices, topics: topics, keys: keys, kinds: kinds, sourceKinds: sourceKinds, sources: supervisor, guard: guard, vault: v, states: states, downlink: down, log: log,
 		snapshot: snap, clients: make(map[string]*targetClients),
 		rules: make(map[string]map[string]*rules.Rule), mapped: make(map[string]*mqttgw.TopicMapping),
 		current: make(map[store.Key]store.Document), dirty: make(map[store.Key]bool), ready: make(chan struct{}),
@@ -256,7 +257,7 @@ func (d *definitions) apply(ctx context.Context) {
 		}
 		def.Revision = doc.Revision
 		client := &targetClients{guard: d.guard, concurrency: def.Delivery.Concurrency}
-		t, err := d.kinds.New(def, targets.Env{HTTP: client.make(nil), TLS: client.make, Secrets: d.vault.resolve, Downlink: d.downlink, Logger: d.log, Now: time.Now})
+		t, err := d.kinds.New(def, targets.Env{HTTP: client.make(nil), TLS: client.make, Secrets: d.vault.resolve, State: targetState{d.states, k.Name}, Downlink: d.downlink, Logger: d.log, Now: time.Now})
 		if err != nil {
 			return errors.Join(err, d.bridge.HoldTarget(k.Name))
 		}
@@ -316,6 +317,7 @@ func (d *definitions) apply(ctx context.Context) {
 				old.close()
 				delete(d.clients, k.Name)
 			}
+			return targetState{d.states, k.Name}.drop(ctx)
 		}
 		return nil
 	})

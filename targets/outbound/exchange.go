@@ -68,6 +68,24 @@ func Exchange(ctx context.Context, client *http.Client, m Message, now func() ti
 	return res, nil
 }
 
+// Fetch sends a message that is no delivery and returns the answer, whatever its status, and of its body, which is closed, at most
+// 64 KiB. It blocks as Exchange does. An error says why there is no answer.
+func Fetch(ctx context.Context, client *http.Client, m Message) (*http.Response, []byte, *targets.Error) {
+	m.Header["User-Agent"] = userAgent
+	resp, err := transport(client).RoundTrip(m.request(ctx))
+	if err != nil {
+		return nil, nil, failure(ctx, err)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDrain))
+	if closeErr := resp.Body.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return nil, nil, failure(ctx, err)
+	}
+	return resp, body, nil
+}
+
 // send sends a message the cheapest way there is for it.
 func (a *attempt) send(client *http.Client, m *Message) (*http.Response, error) {
 	if p, ok := client.Transport.(*plain); ok && p.takes(m) {

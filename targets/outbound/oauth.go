@@ -3,13 +3,11 @@
 package outbound
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -22,8 +20,7 @@ import (
 )
 
 const (
-	maxTokenAnswer = 64 << 10
-	maxToken       = 16 << 10
+	maxToken = 16 << 10
 	// tokenLife is how long a token is used whose issuer does not say how long it is good.
 	tokenLife = 5 * time.Minute
 	// A token is not used any more for the last tenth of its life, or, if that is longer, the last tokenMargin.
@@ -111,25 +108,16 @@ func (t *Tokens) Refused(token string) {
 
 // ask makes one request.
 func (t *Tokens) ask(ctx context.Context, clientID, secret string) (token string, life time.Duration, _ *targets.Error) {
-	req, err := t.request(ctx, clientID, secret)
+	m, err := t.request(clientID, secret)
 	if err != nil {
 		return "", 0, refusedToken(errors.New("token URL cannot be used"))
 	}
-	resp, err := transport(t.o.HTTP).RoundTrip(req)
-	if err != nil {
-		e := failure(ctx, err)
+	resp, body, e := Fetch(ctx, t.o.HTTP, m)
+	if e != nil {
 		e.Err = fmt.Errorf("token URL: %w", e.Err)
 		return "", 0, e
 	}
-	defer resp.Body.Close() // only read
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxTokenAnswer))
-	if err != nil {
-		e := failure(ctx, err)
-		e.Err = fmt.Errorf("token URL: %w", e.Err)
-		return "", 0, e
-	}
-	token, life, err = readToken(resp.StatusCode, body, secret)
-	if err != nil {
+	if token, life, err = readToken(resp.StatusCode, body, secret); err != nil {
 		return "", 0, refusedToken(err)
 	}
 	return token, life, nil
@@ -140,7 +128,7 @@ func refusedToken(err error) *targets.Error {
 	return &targets.Error{Reason: targets.ReasonAuth, Err: err}
 }
 
-func (t *Tokens) request(ctx context.Context, clientID, secret string) (*http.Request, error) {
+func (t *Tokens) request(clientID, secret string) (Message, error) {
 	form := url.Values{"grant_type": {"client_credentials"}}
 	for name, values := range t.o.Form {
 		form[name] = values
@@ -149,17 +137,16 @@ func (t *Tokens) request(ctx context.Context, clientID, secret string) (*http.Re
 		form.Set("client_id", clientID)
 		form.Set("client_secret", secret)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.o.URL, bytes.NewReader([]byte(form.Encode())))
+	u, err := url.Parse(t.o.URL)
 	if err != nil {
-		return nil, err
+		return Message{}, err
 	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set("Accept", "application/json")
-	req.Header["User-Agent"] = userAgent
+	m := Message{Method: http.MethodPost, URL: u, Body: []byte(form.Encode()),
+		Header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "Accept": {"application/json"}}}
 	if !t.o.InBody { // each is encoded as a form first (RFC 6749 section 2.3.1)
-		req.Header.Set("Authorization", Basic(url.QueryEscape(clientID), url.QueryEscape(secret)))
+		m.Header["Authorization"] = []string{Basic(url.QueryEscape(clientID), url.QueryEscape(secret))}
 	}
-	return req, nil
+	return m, nil
 }
 
 // Basic is the value of Authorization for a user (RFC 7617).

@@ -32,6 +32,7 @@ type config struct {
 	Auth         *authConfig                `json:"auth"`
 	Headers      map[string]json.RawMessage `json:"headers"`
 	TLS          *tlsConfig                 `json:"tls"`
+	Handshake    *handshakeConfig           `json:"handshake"`
 }
 
 // signatureConfig says how messages are signed by RFC 9421.
@@ -67,7 +68,8 @@ type settings struct {
 	auth      *authConfig
 	headers   []header // sorted by name
 	tls       *tlsConfig
-	slots     []slot // all secrets there are
+	handshake *handshakeConfig // nil = off
+	slots     []slot           // all secrets there are
 }
 
 // keySlot is a key to sign with.
@@ -104,6 +106,9 @@ func parse(raw json.RawMessage) (settings, []fault.Detail) {
 	r.staticHeaders(c.Headers)
 	if c.TLS != nil {
 		r.transport(c.TLS)
+	}
+	if c.Handshake != nil {
+		r.handshaking(c.Handshake)
 	}
 	return r.settings, r.details
 }

@@ -57,6 +57,7 @@ type webhook struct {
 	url    *url.URL
 	client *http.Client
 	tokens *outbound.Tokens // nil without OAuth 2
+	asks   *handshake       // nil without a handshake
 	fixed  bool             // no secret is a reference, so that nothing has to be looked at again
 	creds  atomic.Pointer[credentials]
 }
@@ -79,15 +80,31 @@ func newTarget(cfg json.RawMessage, env targets.Env) (targets.Target, error) {
 		w.tokens = outbound.NewTokens(outbound.TokenOptions{URL: s.auth.TokenURL, Form: s.auth.tokenForm(), InBody: s.auth.ClientAuth == "body",
 			HTTP: env.HTTP, Now: env.Now})
 	}
+	if s.handshake != nil {
+		w.asks = newHandshake(*s.handshake, w)
+	}
 	return w, nil
 }
 
-// Warnings implements targets.Warner.
-func (w *webhook) Warnings() []string {
-	if w.tls != nil && w.tls.InsecureSkipVerify {
-		return []string{"tls.insecureSkipVerify: whoever is on the way can pose as the target, and read and change what it is sent"}
+// Pace implements targets.Paced.
+func (w *webhook) Pace() targets.RateLimit {
+	if w.asks == nil {
+		return targets.RateLimit{}
 	}
-	return nil
+	return w.asks.pace()
+}
+
+// Warnings implements targets.Warner.
+func (w *webhook) Warnings() (all []string) {
+	if w.tls != nil && w.tls.InsecureSkipVerify {
+		all = append(all, "tls.insecureSkipVerify: whoever is on the way can pose as the target, and read and change what it is sent")
+	}
+	if w.asks != nil {
+		if warning := w.asks.warning(); warning != "" {
+			all = append(all, warning)
+		}
+	}
+	return all
 }
 
 // Deliver makes one attempt. It implements targets.Target.
@@ -104,6 +121,12 @@ func (w *webhook) attempt(ctx context.Context, m outbound.Message, id string) (t
 	creds, err := w.credentials(now)
 	if err != nil {
 		return targets.Result{}, &targets.Error{Reason: targets.ReasonInternal, Err: err}
+	}
+	if w.asks != nil {
+		if err := w.asks.agreed(ctx); err != nil {
+			return targets.Result{}, err
+		}
+		m.Header["Webhook-Request-Origin"] = []string{w.asks.Origin}
 	}
 	maps.Copy(m.Header, creds.headers)
 	m.Hide = creds.hidden

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/rialto-bridge/rialto/targets"
+	"github.com/rialto-bridge/rialto/targets/outbound"
+)
+
+// handshakeConfig says whether the target is asked for its consent (CloudEvents HTTP webhook specification, section 4).
+type handshakeConfig struct {
+	Mode   string `json:"mode"`
+	Origin string `json:"origin"`
+	Rate   int    `json:"rate"` // requests a minute that are asked for; 0 = none
+}
+
+const (
+	handshakeOff        = "off"
+	handshakeRequired   = "required"
+	handshakeBestEffort = "best-effort"
+)
+
+// How long an answer is good before the target is asked again: one that agrees, one that does not and need not, and one that
+// does not and must.
+const (
+	consentAge   = 24 * time.Hour
+	refusalAge   = time.Hour
+	forbiddenAge = time.Minute
+)
+
+func (r *reader) handshaking(c *handshakeConfig) {
+	if c.Mode == handshakeOff {
+		return
+	}
+	if c.Origin == "" {
+		r.complain("/handshake/origin", "is missing: the target is told who asks")
+	}
+	r.handshake = c
+}
+
+// consent is what a target has answered, and what it was asked. It is kept over restarts.
+type consent struct {
+	URL, Origin string
+	Asked       int       // the rate
+	Granted     bool      // events may be sent
+	Rate        int       // requests a minute that may be sent; 0 = any number
+	Status      int       // of the answer
+	At          time.Time // when that was
+}
+
+// handshake asks a target for its consent, and remembers it. It is safe for concurrent use.
+type handshake struct {
+	handshakeConfig
+	w      *webhook
+	turn   chan struct{}           // held by who asks
+	answer atomic.Pointer[consent] // nil = not known yet
+}
+
+func newHandshake(c handshakeConfig, w *webhook) *handshake {
+	return &handshake{handshakeConfig: c, w: w, turn: make(chan struct{}, 1)}
+}
+
+// agreed blocks until it is known what the target says, and returns nil if events may be sent. However many ask, the target is asked
+// once.
+func (h *handshake) agreed(ctx context.Context) error {
+	if a := h.answer.Load(); h.fresh(a) {
+		return h.verdict(a)
+	}
+	select {
+	case h.turn <- struct{}{}:
+		defer func() { <-h.turn }()
+	case <-ctx.Done():
+		return &targets.Error{Reason: targets.ReasonOf(ctx.Err()), Err: ctx.Err()}
+	}
+	a := h.answer.Load()
+	if a == nil {
+		a = h.recall(ctx)
+	}
+	if !h.fresh(a) {
+		var err *targets.Error
+		if a, err = h.ask(ctx); err != nil {
+			return err
+		}
+		h.remember(ctx, a)
+	}
+	h.answer.Store(a)
+	return h.verdict(a)
+}
+
+// fresh reports whether an answer is to what would be asked now, and not too old.
+func (h *handshake) fresh(a *consent) bool {
+	if a == nil || a.URL != h.w.settings.url || a.Origin != h.Origin || a.Asked != h.Rate {
+		return false
+	}
+	good := consentAge
+	switch {
+	case a.Granted:
+	case h.Mode == handshakeRequired:
+		good = forbiddenAge
+	default:
+		good = refusalAge
+	}
+	age := h.w.env.Now().Sub(a.At)
+	return age >= 0 && age < good
+}
+
+func (h *handshake) verdict(a *consent) error {
+	if a.Granted || h.Mode == handshakeBestEffort {
+		return nil
+	}
+	return &targets.Error{Reason: targets.ReasonAuth, Err: fmt.Errorf("the target has not agreed to be sent events: it answered OPTIONS with %d, and %s was not allowed by WebHook-Allowed-Origin", a.Status, h.Origin)}
+}
+
+// ask asks the target. Nothing secret is sent: it is not known yet whether it wants anything. What it means the headers say, and not
+// the status.
+func (h *handshake) ask(ctx context.Context) (*consent, *targets.Error) {
+	m := outbound.Message{Method: http.MethodOptions, URL: h.w.url, Header: http.Header{"Webhook-Request-Origin": {h.Origin}}}
+	if h.Rate > 0 {
+		m.Header["Webhook-Request-Rate"] = []string{strconv.Itoa(h.Rate)}
+	}
+	resp, _, err := outbound.Fetch(ctx, h.w.client, m)
+	if err != nil {
+		return nil, err
+	}
+	a := &consent{URL: h.w.settings.url, Origin: h.Origin, Asked: h.Rate, Status: resp.StatusCode, At: h.w.env.Now().UTC()}
+	allowed := strings.TrimSpace(resp.Header.Get("WebHook-Allowed-Origin"))
+	a.Granted = allowed == "*" || strings.EqualFold(allowed, h.Origin)
+	switch rate := strings.TrimSpace(resp.Header.Get("WebHook-Allowed-Rate")); {
+	case rate == "*":
+	default:
+		n, err := strconv.Atoi(rate)
+		if a.Rate = h.Rate; err == nil && n > 0 { // without one it is the rate that was asked for
+			a.Rate = n
+		}
+	}
+	return a, nil
+}
+
+// recall returns the answer that was given before a restart; nil if there is none.
+func (h *handshake) recall(ctx context.Context) *consent {
+	b, err := h.w.env.State.Load(ctx)
+	a := &consent{}
+	if err == nil && b != nil {
+		err = json.Unmarshal(b, a)
+	}
+	if err != nil {
+		h.w.env.Logger.Warn("what the target has agreed to is not known, it is asked again", slog.Any("err", err))
+	}
+	if err != nil || b == nil {
+		return nil
+	}
+	return a
+}
+
+func (h *handshake) remember(ctx context.Context, a *consent) {
+	b, err := json.Marshal(a)
+	if err == nil {
+		err = h.w.env.State.Save(ctx, b)
+	}
+	if err != nil {
+		h.w.env.Logger.Warn("what the target has agreed to is not written down, it is asked again after a restart", slog.Any("err", err))
+	}
+}
+
+// pace is how fast the target agreed to be sent requests. While that is not known it is one a second.
+func (h *handshake) pace() targets.RateLimit {
+	a := h.answer.Load()
+	switch {
+	case a == nil, !a.Granted && h.Mode == handshakeRequired:
+		return targets.RateLimit{PerSecond: 1, Burst: 1}
+	case a.Granted && a.Rate > 0:
+		perSecond := float64(a.Rate) / 60
+		return targets.RateLimit{PerSecond: perSecond, Burst: max(int(math.Ceil(perSecond)), 1)}
+	}
+	return targets.RateLimit{}
+}
+
+// warning is what the owner of the target should know; "" if nothing.
+func (h *handshake) warning() string {
+	a := h.answer.Load()
+	switch {
+	case a == nil || a.Granted:
+		return ""
+	case h.Mode == handshakeRequired:
+		return "handshake: the target has not agreed to be sent events, so none are sent; it is asked again every minute that an event is due"
+	}
+	return "handshake: the target has not agreed to be sent events; they are sent all the same"
+}

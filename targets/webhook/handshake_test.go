@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rialto-bridge/rialto/targets"
+	"github.com/rialto-bridge/rialto/targets/targettest"
+)
+
+// memory is what a target keeps over restarts.
+type memory struct {
+	mu  sync.Mutex // guards all below
+	b   []byte
+	err error
+}
+
+func (m *memory) Load(context.Context) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.b, m.err
+}
+
+func (m *memory) Save(_ context.Context, b []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.b = b
+	return m.err
+}
+
+// abuse is a target that is asked first. It answers OPTIONS with these headers.
+type abuse struct {
+	mu      sync.Mutex // guards all below
+	allow   map[string]string
+	asked   []http.Header
+	events  int
+	origins map[string]int
+}
+
+func (a *abuse) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r.Method == http.MethodOptions {
+		a.asked = append(a.asked, r.Header)
+		for name, value := range a.allow {
+			w.Header().Set(name, value)
+		}
+		w.WriteHeader(http.StatusMethodNotAllowed) // which means nothing
+		return
+	}
+	a.events++
+	if a.origins == nil {
+		a.origins = map[string]int{}
+	}
+	a.origins[r.Header.Get("WebHook-Request-Origin")]++
+	w.WriteHeader(http.StatusAccepted)
+}
+
+func (a *abuse) answers(allow map[string]string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.allow = allow
+}
+
+func (a *abuse) counts() (asked, events int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.asked), a.events
+}
+
+func newAbuse(t *testing.T) (*abuse, string) {
+	a := &abuse{}
+	srv, _ := receiver(t, nil)
+	srv.Config.Handler = a
+	return a, srv.URL
+}
+
+func TestHandshake(t *testing.T) {
+	const origin = "rialto.example.com"
+	for name, c := range map[string]struct {
+		mode    string
+		allow   map[string]string
+		sent    bool
+		pace    float64 // a minute
+		warning bool
+	}{
+		"agreed":                 {"required", map[string]string{"WebHook-Allowed-Origin": origin, "WebHook-Allowed-Rate": "120"}, true, 120, false},
+		"agreed, in other case":  {"required", map[string]string{"WebHook-Allowed-Origin": strings.ToUpper(origin), "WebHook-Allowed-Rate": "6000"}, true, 6000, false},
+		"agreed to all":          {"required", map[string]string{"WebHook-Allowed-Origin": "*", "WebHook-Allowed-Rate": "*"}, true, 0, false},
+		"agreed without a rate":  {"required", map[string]string{"WebHook-Allowed-Origin": "*"}, true, 600, false},
+		"agreed to a bad rate":   {"required", map[string]string{"WebHook-Allowed-Origin": "*", "WebHook-Allowed-Rate": "-1"}, true, 600, false},
+		"another origin":         {"required", map[string]string{"WebHook-Allowed-Origin": "other.example.com"}, false, 60, true},
+		"not known":              {"required", nil, false, 60, true},
+		"agreed, and need not":   {"best-effort", map[string]string{"WebHook-Allowed-Origin": origin, "WebHook-Allowed-Rate": "120"}, true, 120, false},
+		"not known, and need be": {"best-effort", nil, true, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			far, url := newAbuse(t)
+			far.answers(c.allow)
+			now := time.Now()
+			e := env(t, &now, nil)
+			e.State = &memory{}
+			w := target(t, fmt.Sprintf(`{"url": "%s/hook", "auth": {"type": "bearer", "token": {"value": "tkn-1"}}, "handshake": {"mode": "%s", "origin": "%s", "rate": 600}}`, url, c.mode, origin), e)
+			if p := w.(targets.Paced).Pace(); p.PerSecond != 1 || p.Burst != 1 {
+				t.Errorf("before it is known it goes at %+v", p)
+			}
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() {
+					_, err := w.Deliver(t.Context(), targettest.Delivery())
+					var te *targets.Error
+					if c.sent && err != nil || !c.sent && (!errors.As(err, &te) || te.Reason != targets.ReasonAuth || te.Permanent || te.Status != 0) {
+						t.Errorf("Deliver = %v", err)
+					}
+				})
+			}
+			wg.Wait()
+			asked, events := far.counts()
+			if asked != 1 || (events == 4) != c.sent || far.origins[origin] != events {
+				t.Errorf("asked %d times, %d events, of %v", asked, events, far.origins)
+			}
+			if h := far.asked[0]; h.Get("WebHook-Request-Origin") != origin || h.Get("WebHook-Request-Rate") != "600" || h.Get("Authorization") != "" {
+				t.Errorf("asked with %v", h)
+			}
+			if p := w.(targets.Paced).Pace(); p.PerSecond*60 != c.pace || c.pace > 0 && p.Burst < 1 {
+				t.Errorf("it goes at %+v, want %v a minute", p, c.pace)
+			}
+			if warnings := w.(targets.Warner).Warnings(); (len(warnings) > 0) != c.warning {
+				t.Errorf("warnings: %v", warnings)
+			}
+		})
+	}
+}
+
+// An answer is kept over restarts, until it is too old or something else would be asked.
+func TestHandshakeIsRemembered(t *testing.T) {
+	far, url := newAbuse(t)
+	far.answers(map[string]string{"WebHook-Allowed-Origin": "*", "WebHook-Allowed-Rate": "120"})
+	now := time.Now()
+	e := env(t, &now, nil)
+	state := &memory{}
+	e.State = state
+	asks := func(want int, path, origin string, rate int) {
+		t.Helper()
+		w := target(t, fmt.Sprintf(`{"url": "%s%s", "handshake": {"mode": "required", "origin": "%s", "rate": %d}}`, url, path, origin, rate), e)
+		deliver(t, w, targettest.Delivery())
+		deliver(t, w, targettest.Delivery())
+		if asked, _ := far.counts(); asked != want {
+			t.Errorf("asked %d times, want %d", asked, want)
+		}
+		if p := w.(targets.Paced).Pace(); p.PerSecond != 2 {
+			t.Errorf("it goes at %+v", p)
+		}
+	}
+	asks(1, "/a", "a.example", 200)
+	asks(1, "/a", "a.example", 200)
+	now = now.Add(24*time.Hour - time.Second)
+	asks(1, "/a", "a.example", 200)
+	now = now.Add(time.Second)
+	asks(2, "/a", "a.example", 200)
+	asks(3, "/b", "a.example", 200)
+	asks(4, "/b", "b.example", 200)
+	asks(5, "/b", "b.example", 300)
+	now = now.Add(-48 * time.Hour) // the clock was set back
+	asks(6, "/b", "b.example", 300)
+	state.b = []byte("not what was saved")
+	asks(7, "/b", "b.example", 300)
+	state.err = errors.New("away")
+	asks(8, "/b", "b.example", 300)
+}
+
+// A target that refuses is asked again, but not with every attempt; and one that cannot be reached is a failed attempt like any other.
+func TestHandshakeIsRepeated(t *testing.T) {
+	far, url := newAbuse(t)
+	now := time.Now()
+	e := env(t, &now, nil)
+	e.State = &memory{}
+	w := target(t, fmt.Sprintf(`{"url": "%s", "handshake": {"mode": "required", "origin": "a.example"}}`, url), e)
+	for range 3 {
+		if _, err := w.Deliver(t.Context(), targettest.Delivery()); targets.ReasonOf(err) != targets.ReasonAuth || !strings.Contains(err.Error(), "405") {
+			t.Errorf("Deliver = %v", err)
+		}
+	}
+	far.answers(map[string]string{"WebHook-Allowed-Origin": "a.example"})
+	now = now.Add(time.Minute)
+	deliver(t, w, targettest.Delivery())
+	if asked, events := far.counts(); asked != 2 || events != 1 {
+		t.Errorf("asked %d times, %d events", asked, events)
+	}
+	away := target(t, `{"url": "http://127.0.0.1:1/", "handshake": {"mode": "best-effort", "origin": "a.example"}}`, e)
+	if _, err := away.Deliver(t.Context(), targettest.Delivery()); targets.ReasonOf(err) != targets.ReasonConnect {
+		t.Errorf("Deliver = %v", err)
+	}
+}
+
+func TestHandshakeConfigsThatAreRefused(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"mode": "required"}`:                                    "/config/handshake/origin: is missing",
+		`{"mode": "required", "origin": "https://a.example"}`:     "/config/handshake/origin: does not match",
+		`{"mode": "always", "origin": "a.example"}`:               "/config/handshake/mode: is not one of",
+		`{"mode": "required", "origin": "a.example", "rate": 0}`:  "/config/handshake/rate: is less than 1",
+		`{"mode": "required", "origin": "a.example", "burst": 1}`: "/config/handshake/burst: is not a known field",
+	} {
+		_, err := targets.ParseDefinition([]byte(`{"name": "ops", "type": "webhook", "config": {"url": "https://ops.example.com/", "handshake": `+config+`}}`), targets.NewCatalog(kind()))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s gives %v, want %s", config, err, want)
+		}
+	}
+}

@@ -59,11 +59,14 @@ func DefaultBreakerPolicy() BreakerPolicy {
 	return BreakerPolicy{Window: 5 * time.Minute, MinAttempts: 10, FailurePercent: 70, Open: 30 * time.Second, MaxOpen: 10 * time.Minute}
 }
 
-// Apply returns err as the policy sees it, and whether the target is to be disabled. err itself is not changed.
+// Apply returns err as the policy sees it, and whether the target is to be disabled, by its status or because it said so. err itself is not changed.
 func (p StatusPolicy) Apply(err error) (_ error, disable bool) {
 	var te *Error
 	if !errors.As(err, &te) || te.Status == 0 {
 		return err, false
+	}
+	if te.Abort || te.Disable {
+		return err, te.Disable
 	}
 	var permanent bool
 	switch {

@@ -117,6 +117,8 @@ func TestStatusPolicy(t *testing.T) {
 		{targets.StatusError(410, 0), true, true},
 		{targets.StatusError(400, 0), true, false},
 		{targets.StatusError(500, 0), false, false},
+		{&targets.Error{Reason: targets.ReasonStatus, Status: 422, Permanent: true, Abort: true}, true, false},
+		{&targets.Error{Reason: targets.ReasonStatus, Status: 500, Permanent: true, Abort: true, Disable: true}, true, true},
 		{&targets.Error{Reason: targets.ReasonTLS}, false, false},
 		{errors.New("x"), false, false},
 	} {

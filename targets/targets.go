@@ -117,6 +117,8 @@ func Reasons() []Reason {
 type Error struct {
 	Reason     Reason
 	Permanent  bool          // trying again cannot help: dead letter at once
+	Abort      bool          // the far side has said so itself, beside its status: it is Permanent whatever the policy says
+	Disable    bool          // it wants nothing any more: the target is disabled
 	RetryAfter time.Duration // the far side asked for this much rest, for the whole target; 0 = it did not say
 	Status     int
 	Err        error // for people; no secrets, no credentials of a URL

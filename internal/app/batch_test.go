@@ -71,3 +71,28 @@ func TestBatchesInALane(t *testing.T) {
 		t.Errorf("the journey of what was refused: %s", dead)
 	}
 }
+
+// A far side that refuses and wants nothing any more is not sent anything any more.
+func TestATargetIsDisabledByItsWish(t *testing.T) {
+	far := newSink(t, func(w http.ResponseWriter, _ *http.Request, body []byte) {
+		wish := map[string]string{`{"n":1}`: "abort-message", `{"n":2}`: "disable"}[string(body)]
+		w.Header().Set("webhook-delivery", wish)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	s, _ := start(t, options(t.TempDir()))
+	s.target("ops", far.URL, `{"status":{"retry":[422]},"retry":{"maxAttempts":9,"schedule":["1h"]}}`)
+	s.rule("default", "all", `{"type":["reading"]}`, "ops")
+	for n, state := range []string{1: `"state":"active"`, 2: `"state":"disabled"`} {
+		if n == 0 {
+			continue
+		}
+		id := fmt.Sprint("e", n)
+		if status := s.publish("default", id, "reading", fmt.Sprintf(`{"n":%d}`, n)); status != http.StatusAccepted {
+			t.Fatalf("publish: %d", status)
+		}
+		eventually(t, 10*time.Second, func() (string, bool) {
+			told := string(s.event("default", id)) + s.must("GET", "/v1/targets/ops", "")
+			return told, strings.Contains(told, `"state":"dead"`) && strings.Contains(told, state)
+		})
+	}
+}

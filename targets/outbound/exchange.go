@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rialto-bridge/rialto/targets"
@@ -54,6 +55,7 @@ func Exchange(ctx context.Context, client *http.Client, m Message, now func() ti
 	}
 	e := targets.StatusError(resp.StatusCode, retryAfter)
 	if e != nil {
+		obey(resp.Header, e)
 		res.Head, _ = readRefusal(resp, m.Hide) // the status has said it; how the rest of the answer fares does not matter
 		if to := resp.Header.Get("Location"); to != "" && e.Reason == targets.ReasonRedirect {
 			e.Err = fmt.Errorf("status %d to %s, which is not followed", resp.StatusCode, clip(hide(withoutQuery(to), m.Hide), maxLocation))
@@ -66,6 +68,17 @@ func Exchange(ctx context.Context, client *http.Client, m Message, now func() ti
 		return res, e
 	}
 	return res, nil
+}
+
+// obey reads what a refusing target says of what is to follow, as senders that know Svix do: the event is not tried again, or
+// nothing is to be sent any more.
+func obey(h http.Header, e *targets.Error) {
+	switch strings.ToLower(strings.TrimSpace(h.Get("Webhook-Delivery"))) {
+	case "abort-message":
+		e.Permanent, e.Abort = true, true
+	case "disable":
+		e.Permanent, e.Abort, e.Disable = true, true, true
+	}
 }
 
 // Fetch sends a message that is no delivery and returns the answer, whatever its status, and of its body, which is closed, at most

@@ -117,6 +117,37 @@ func TestExchangeSucceedsWith2xxOnly(t *testing.T) {
 	}
 }
 
+// A far side that refuses may say what is to follow; one that accepts is taken at its status.
+func TestExchangeObeysTheFarSide(t *testing.T) {
+	for _, c := range []struct {
+		status                    int
+		wish                      string
+		permanent, abort, disable bool
+	}{
+		{503, "", false, false, false},
+		{503, "abort-message", true, true, false},
+		{401, " Disable ", true, true, true},
+		{429, "later", false, false, false},
+		{400, "", true, false, false},
+		{200, "disable", false, false, false},
+	} {
+		srv := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Webhook-Delivery", c.wish)
+			w.WriteHeader(c.status)
+		})
+		_, err := post(t, within(t, 5*time.Second), client(t, loopback(), nil), srv.URL)
+		if c.status == 200 {
+			if err != nil {
+				t.Errorf("%d with %q: %v", c.status, c.wish, err)
+			}
+			continue
+		}
+		if err == nil || err.Permanent != c.permanent || err.Abort != c.abort || err.Disable != c.disable || err.Status != c.status {
+			t.Errorf("%d with %q: %+v", c.status, c.wish, err)
+		}
+	}
+}
+
 func TestExchangeKeepsConnections(t *testing.T) {
 	var conns atomic.Int64
 	size := 0

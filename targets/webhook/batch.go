@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"net/http"
 	"slices"
 	"sync"
@@ -154,7 +155,8 @@ func (w *webhook) sendBatch(ctx context.Context, items []item) {
 	m.Body[0] = '['
 	m.Body = append(m.Body, ']')
 	res, err := w.attempt(ctx, m, "bat_"+hex.EncodeToString(hash.Sum(nil)[:16]))
-	if len(items) > 1 && slices.Contains(dividing, res.Status) && ctx.Err() == nil {
+	var te *targets.Error
+	if len(items) > 1 && slices.Contains(dividing, res.Status) && errors.As(err, &te) && !te.Abort && ctx.Err() == nil {
 		w.sendBatch(ctx, items[:len(items)/2])
 		w.sendBatch(ctx, items[len(items)/2:])
 		return

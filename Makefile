@@ -62,8 +62,8 @@ layers: ## who may import whom, and what every file has
 	go test -count=1 -run '^TestRepository' ./internal/app
 
 .PHONY: docs
-docs: ## write docs/sources from the catalog of kinds
-	go test -count=1 -run '^TestSourcePages' ./internal/app -update
+docs: ## write docs/sources and docs/targets from the catalogs of kinds
+	go test -count=1 -run '^Test(Source|Target)Pages' ./internal/app -update
 
 .PHONY: race
 race: ## all tests but the gates, with the race detector

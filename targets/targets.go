@@ -173,6 +173,7 @@ type Env struct {
 type Kind struct {
 	Name         string // such as webhook
 	Doc          string // one paragraph
+	Example      string // a Target document in YAML, whole and valid
 	ConfigSchema []byte // JSON Schema 2020-12 of the config; validates the API and is the documentation
 	// Check says what the schema cannot: it is called when a definition is written, opens nothing, and returns a
 	// *fault.Error whose pointers are relative to the config.

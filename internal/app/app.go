@@ -304,7 +304,7 @@ func (a *App) startBridge(ctx context.Context) (err error) {
 // followDefinitions makes what every process has (two buses, a key), puts the definitions in force, and waits until
 // they are.
 func (a *App) followDefinitions(ctx context.Context) error {
-	a.catalog = targetKinds(a.guard)
+	a.catalog = TargetKinds(a.guard)
 	a.devices, a.topics, a.keys = mqttgw.NewDirectory(), mqttgw.NewMappings(), api.NewKeys()
 	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.topics, a.keys, a.catalog, a.sourceKinds, a.sources, a.guard, a.vault, a.states, &a.downlink, a.snapshot(), a.o.Logger)
 	if err := a.bootstrap(ctx); err != nil {

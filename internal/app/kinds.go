@@ -22,8 +22,8 @@ import (
 // builtinBuses always exist.
 var builtinBuses = []string{"default", "devices"}
 
-// targetKinds is the list of kinds of target of this process.
-func targetKinds(guard *egress.Guard) *targets.Catalog {
+// TargetKinds is the list of kinds of target of a process whose targets reach what a guard allows.
+func TargetKinds(guard *egress.Guard) *targets.Catalog {
 	return targets.NewCatalog(webhook.Kind(guard.CheckURL), device.Kind())
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,7 +23,7 @@ import (
 	hooks "github.com/rialto-bridge/rialto/sources/webhook"
 )
 
-var update = flag.Bool("update", false, "write docs/sources anew")
+var update = flag.Bool("update", false, "write docs/sources and docs/targets anew")
 
 // field is what the pages show of a member of a config.
 type field struct {
@@ -33,6 +34,8 @@ type field struct {
 	Enum        []any            `json:"enum"`
 	Properties  map[string]field `json:"properties"`
 	Required    []string         `json:"required"`
+	OneOf       []field          `json:"oneOf"`
+	Items       *field           `json:"items"`
 }
 
 // words is what may stand there.
@@ -42,6 +45,16 @@ func (f field) words() string {
 		return "secret, or a list of them"
 	case strings.HasSuffix(f.Ref, "secret"):
 		return "secret"
+	case strings.HasSuffix(f.Ref, "signingKey"):
+		return "secret, with `until` if it ends"
+	case len(f.OneOf) > 0:
+		var words []string
+		for _, one := range f.OneOf {
+			words = append(words, one.words())
+		}
+		return strings.Join(words, "; or ")
+	case f.Type == "array" && f.Items != nil && f.Items.Ref != "":
+		return "a list of them"
 	case len(f.Enum) > 0:
 		var words []string
 		for _, v := range f.Enum {
@@ -61,6 +74,9 @@ func rows(b *bytes.Buffer, prefix string, f field) {
 		about := strings.ReplaceAll(p.Description, "|", `\|`)
 		if slices.Contains(f.Required, name) {
 			about = strings.TrimSpace("**Required.** " + about)
+		}
+		if n, ok := p.Default.(float64); ok {
+			p.Default = strconv.FormatFloat(n, 'f', -1, 64)
 		}
 		if p.Default != nil {
 			about = strings.TrimSpace(fmt.Sprintf("%s Default `%v`.", about, p.Default))
@@ -82,9 +98,7 @@ func page(t *testing.T, k sources.Kind) []byte {
 	fmt.Fprintf(&b, "## Example\n\n```yaml\n%s```\n\nPut in force by `rialto apply -f FILE`; `rialto get sources` says where it stands.\n\n", k.Example)
 	b.WriteString("## `config`\n\n| | | |\n|---|---|---|\n")
 	rows(&b, "", root)
-	if bytes.Contains(k.ConfigSchema, []byte(`"#/$defs/secret`)) {
-		b.WriteString("\nA secret is `{ref: \"env:NAME\"}`, `{ref: \"file:/path\"}` or `{value: \"...\"}`, which is never shown again.\n")
-	}
+	b.WriteString(secretForms(k.ConfigSchema))
 	b.WriteString("\nBeside `config` a source has `bus` (default `default`), `paused`, `labels` and `description`")
 	if k.Starts {
 		b.WriteString(", and `start`: `latest` (the default), `earliest`, or a time, where it begins when it has no position yet. " +
@@ -95,6 +109,14 @@ func page(t *testing.T, k sources.Kind) []byte {
 		b.Write(providerDocs())
 	}
 	return b.Bytes()
+}
+
+// secretForms says what a secret may be, if a config has any.
+func secretForms(schema []byte) string {
+	if !bytes.Contains(schema, []byte(`"#/$defs/secret`)) {
+		return ""
+	}
+	return "\nA secret is `{ref: NAME}`, which names a [Secret](../http.md#secrets), `{ref: \"env:NAME\"}`, `{ref: \"file:/path\"}` or `{value: \"...\"}`, which is never shown again.\n"
 }
 
 // providerDocs has a section for each product that the kind webhook knows.
@@ -121,39 +143,44 @@ func providerDocs() []byte {
 // writes them.
 func TestSourcePages(t *testing.T) {
 	kinds := app.SourceKinds()
-	dir := filepath.Join(root(t), "docs", "sources")
-	have, err := filepath.Glob(filepath.Join(dir, "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stale []string
-	for _, file := range have {
-		if _, ok := kinds.Lookup(strings.TrimSuffix(filepath.Base(file), ".md")); !ok {
-			stale = append(stale, file)
-		}
-	}
-	if len(stale) > 0 {
-		t.Errorf("pages of kinds that there are not: %v", stale)
-	}
+	want := map[string][]byte{}
 	for _, name := range kinds.Names() {
 		k, _ := kinds.Lookup(name)
-		file := filepath.Join(dir, name+".md")
-		want := page(t, k)
-		if *update {
-			if err := cmp.Or(os.MkdirAll(dir, 0o755), os.WriteFile(file, want, 0o644)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got, err := os.ReadFile(file)
-		if err != nil || !bytes.Equal(got, want) {
-			t.Errorf("docs/sources/%s.md is not what the catalog says: make docs (%v)", name, err)
-		}
+		want[name] = page(t, k)
 		doc, err := yaml.YAMLToJSON([]byte(k.Example))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := sources.ParseDefinition(doc, kinds); err != nil {
 			t.Errorf("the example of %s is not valid: %v", name, err)
+		}
+	}
+	checkPages(t, "sources", want)
+}
+
+// checkPages compares the pages in a folder of docs with those that there should be, or writes them.
+func checkPages(t *testing.T, folder string, want map[string][]byte) {
+	t.Helper()
+	dir := filepath.Join(root(t), "docs", folder)
+	have, err := filepath.Glob(filepath.Join(dir, "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range have {
+		if want[strings.TrimSuffix(filepath.Base(file), ".md")] == nil {
+			t.Errorf("%s is a page of a kind that there is not", file)
+		}
+	}
+	for name, page := range want {
+		file := filepath.Join(dir, name+".md")
+		if *update {
+			if err := cmp.Or(os.MkdirAll(dir, 0o755), os.WriteFile(file, page, 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := os.ReadFile(file)
+		if err != nil || !bytes.Equal(got, page) {
+			t.Errorf("docs/%s/%s.md is not what the catalog says: make docs (%v)", folder, name, err)
 		}
 	}
 }

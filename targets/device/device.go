@@ -30,6 +30,8 @@ func Kind() targets.Kind {
 		Name: "device",
 		Doc: "Sends each event's data as a command to a device over MQTT. An event is delivered when its command is stored; the command then " +
 			"waits for its device until it expires.",
+		Example: "kind: Target\nname: boxes\ntype: device\nconfig:\n  device: \"box-${data.box}\"\n  topic: \"cmd/${device}/defrost\"\n" +
+			"  expiry: 10m\n",
 		ConfigSchema: configSchema,
 		Check: func(cfg json.RawMessage) error {
 			_, err := parse(cfg)

@@ -42,8 +42,10 @@ var structuredType = []string{"application/cloudevents+json; charset=utf-8"}
 func Kind(checkURL func(url string) error) targets.Kind {
 	return targets.Kind{
 		Name: "webhook",
-		Doc: "Posts each event to a URL as a CloudEvent, in binary or structured mode, with a stable webhook-id and, when it has a secret, " +
-			"signed by Standard Webhooks. Success is 200-299; redirects are not followed.",
+		Doc: "Posts each event to a URL as a CloudEvent, in binary or structured mode or in batches, with a stable webhook-id and, when it has " +
+			"keys, signed by Standard Webhooks or RFC 9421. Success is 200-299; redirects are not followed.",
+		Example: "kind: Target\nname: ops\ntype: webhook\nconfig:\n  url: https://ops.example.com/hook\n  mode: structured\n" +
+			"  secret: {ref: ops-signing}\n  auth: {type: bearer, token: {ref: ops-token}}\ndelivery:\n  concurrency: 8\n  timeout: 10s\n",
 		ConfigSchema: configSchema,
 		Check:        func(cfg json.RawMessage) error { return check(cfg, checkURL) },
 		New:          newTarget,

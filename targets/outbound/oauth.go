@@ -23,7 +23,8 @@ const (
 	maxToken = 16 << 10
 	// tokenLife is how long a token is used whose issuer does not say how long it is good.
 	tokenLife = 5 * time.Minute
-	// A token is not used any more for the last tenth of its life, or, if that is longer, the last tokenMargin.
+	// A token is not used any more for the last tenth of its life, or, if that is longer, the last tokenMargin; but for half of its
+	// life it is.
 	tokenMargin = 30 * time.Second
 	// tokenPause is how long a failure is the answer for everyone, so that a lane does not run an issuer over.
 	tokenPause = time.Second
@@ -79,7 +80,7 @@ func (t *Tokens) Token(ctx context.Context, clientID, secret string) (string, er
 		}
 		return "", err
 	}
-	t.token, t.until, t.failure = token, now.Add(life-max(tokenMargin, life/10)), nil
+	t.token, t.until, t.failure = token, now.Add(life-min(max(tokenMargin, life/10), life/2)), nil
 	return token, nil
 }
 
@@ -91,7 +92,7 @@ func (t *Tokens) kept() (string, error) {
 	if t.token != "" && now.Before(t.until) {
 		return t.token, nil
 	}
-	if t.failure != nil && now.Sub(t.failed) < tokenPause {
+	if age := now.Sub(t.failed); t.failure != nil && age >= 0 && age < tokenPause {
 		return "", t.failure
 	}
 	return "", nil

@@ -221,11 +221,13 @@ func TestOAuthIssuersThatFail(t *testing.T) {
 			if n := is.asked.Load(); n != 1 {
 				t.Errorf("the issuer was asked %d times", n)
 			}
-			is.answers(func(w http.ResponseWriter, _ int64) { fmt.Fprint(w, `{"access_token":"good","expires_in":"60"}`) })
+			is.answers(func(w http.ResponseWriter, _ int64) { fmt.Fprint(w, `{"access_token":"good","expires_in":"20"}`) })
 			now = now.Add(time.Second)
 			deliver(t, w, targettest.Delivery())
-			if len(*got) != 1 {
-				t.Errorf("%d requests", len(*got))
+			now = now.Add(10*time.Second - 1)
+			deliver(t, w, targettest.Delivery())
+			if len(*got) != 2 || is.asked.Load() != 2 {
+				t.Errorf("%d requests, %d tokens", len(*got), is.asked.Load())
 			}
 		})
 	}

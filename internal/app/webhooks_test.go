@@ -96,3 +96,48 @@ func TestATargetIsDisabledByItsWish(t *testing.T) {
 		})
 	}
 }
+
+// What a target has agreed to is known after a restart, as long as there is the target.
+func TestHandshakesAreKept(t *testing.T) {
+	var mu sync.Mutex
+	asked, events := 0, 0
+	far := newSink(t, func(w http.ResponseWriter, r *http.Request, _ []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		if r.Method == http.MethodOptions {
+			asked++
+			w.Header().Set("WebHook-Allowed-Origin", "*")
+			w.Header().Set("WebHook-Allowed-Rate", "60000")
+			return
+		}
+		events++
+	})
+	dir := t.TempDir()
+	s, a := start(t, options(dir))
+	send := func(id string, wantAsked, wantEvents int) {
+		t.Helper()
+		if status := s.publish("default", id, "reading", `{}`); status != http.StatusAccepted {
+			t.Fatalf("publish: %d", status)
+		}
+		eventually(t, 10*time.Second, func() (string, bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			return fmt.Sprintf("asked %d times, %d events", asked, events), asked == wantAsked && events == wantEvents
+		})
+	}
+	define := func() {
+		t.Helper()
+		s.must("PUT", "/v1/targets/ops", fmt.Sprintf(`{"type":"webhook","config":{"url":%q,"handshake":{"mode":"required","origin":"rialto.example.com","rate":60000}}}`, far.URL))
+		s.rule("default", "all", `{"type":["reading"]}`, "ops")
+	}
+	define()
+	send("1", 1, 1)
+	s.settled("default", 10*time.Second)
+	stop(t, a)
+	s, _ = start(t, options(dir))
+	send("2", 1, 2)
+	s.must("DELETE", "/v1/buses/default/rules/all", "")
+	s.must("DELETE", "/v1/targets/ops", "")
+	define()
+	send("3", 2, 3)
+}

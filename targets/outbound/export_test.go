@@ -20,3 +20,6 @@ func Kept(c *http.Client) int {
 
 // MaxPlainBody is the size of the largest message that does not go through net/http's transport.
 const MaxPlainBody = maxPlainBody
+
+// ReadToken reads the answer of an issuer.
+var ReadToken = readToken

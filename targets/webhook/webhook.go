@@ -164,13 +164,10 @@ func (w *webhook) sendWithToken(ctx context.Context, m outbound.Message, creds *
 		one.Header["Authorization"] = []string{"Bearer " + token}
 		one.Hide = append([]string{token}, m.Hide...)
 		res, err = outbound.Exchange(ctx, w.client, one, w.env.Now)
-		if res.Status != http.StatusUnauthorized {
+		if res.Status != http.StatusUnauthorized || !again {
 			return res, err
 		}
 		w.tokens.Refused(token)
-		if !again {
-			return res, err
-		}
 	}
 }
 

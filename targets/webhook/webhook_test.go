@@ -359,6 +359,9 @@ func FuzzConfig(f *testing.F) {
 	for _, s := range []string{
 		`{"url": "https://ops.example.com/hook"}`,
 		`{"url": "https://ops.example.com/", "mode": "structured", "secret": [{"value": "` + secretA + `"}, {"ref": "file:/a"}], "headers": {"X-A": "b", "X-B": {"ref": "env:B"}}}`,
+		`{"url": "https://ops.example.com/", "mode": "batch", "batch": {"linger": "1s"}, "secret": {"ref": "a", "until": "2027-01-01T00:00:00Z"}, "auth": {"type": "oauth2", "tokenUrl": "https://a.example/", "clientId": "a", "clientSecret": {"value": "b"}, "parameters": {"c": "d"}}}`,
+		`{"url": "https://ops.example.com/", "auth": {"type": "basic", "username": "a", "password": {"value": "b"}}, "tls": {"insecureSkipVerify": true, "minVersion": "1.3"}, "handshake": {"mode": "required", "origin": "a.example"}}`,
+		`{"url": "https://ops.example.com/", "auth": {"type": "apiKey", "header": "X-A", "key": {"ref": "file:/a"}}, "signature": {"algorithm": "hmac-sha256", "keyId": "a", "key": {"value": "` + secretA + `"}}}`,
 		`{"url": "http://127.1/", "headers": {"x-a": "b", "X-A": "c"}}`,
 	} {
 		f.Add([]byte(s))
@@ -374,7 +377,7 @@ func FuzzConfig(f *testing.F) {
 			return
 		}
 		// What is accepted can be made, and never gets to send a header that net/http or a reader of it chokes on.
-		if _, err := kinds.New(d, targets.Env{}); err != nil {
+		if _, err := kinds.New(d, targets.Env{TLS: func(*tls.Config) *http.Client { return nil }}); err != nil {
 			t.Fatalf("%q is accepted, and then: %v", config, err)
 		}
 	})

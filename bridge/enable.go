@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/targets"
 )
 
 // Enabled says what happens now that a target is enabled, and what is left to be done.
@@ -49,6 +50,22 @@ func (b *Bridge) EnableTarget(ctx context.Context, name, by string) (Enabled, er
 	}
 	out.Missed, err = b.CountDead(ctx, out.Filter)
 	return out, err
+}
+
+// Consent takes the consent of the far side of a target, as targets.Consenter does. The error is NotFound as well for a target that
+// has asked nobody.
+func (b *Bridge) Consent(ctx context.Context, name, token, rate string) error {
+	var target targets.Target
+	if l := b.lane(name); l != nil {
+		l.mu.Lock()
+		target = l.target
+		l.mu.Unlock()
+	}
+	c, ok := target.(targets.Consenter)
+	if !ok {
+		return fault.New(fault.NotFound, "no target has asked for this consent")
+	}
+	return c.Consent(ctx, token, rate)
 }
 
 func (b *Bridge) enable(name string) (standing, <-chan error, error) {

@@ -57,6 +57,7 @@ func (c *Catalog) New(d *Definition, env Env) (Target, error) {
 	if !ok {
 		return nil, fmt.Errorf("target %s: no kind %q", d.Name, d.Type)
 	}
+	env.Target = d.Name
 	t, err := e.Kind.New(d.Config, env)
 	if err != nil {
 		return nil, fmt.Errorf("target %s: %w", d.Name, err)

@@ -51,6 +51,13 @@ type Paced interface {
 	Pace() RateLimit
 }
 
+// Consenter is a Target whose far side may agree to be sent deliveries after it was asked.
+type Consenter interface {
+	// Consent takes the consent of who knows the token, with the rate that was allowed ("" = as asked for), and blocks until it is
+	// written down. The error is a *fault.Error: NotFound, Unavailable.
+	Consent(ctx context.Context, token, rate string) error
+}
+
 // State keeps a few bytes of a target over restarts. The zero state is none.
 type State interface {
 	// Load returns what was saved last; nil if nothing was.
@@ -156,6 +163,7 @@ type Downlink interface {
 
 // Env is what a kind may use. Every field is set.
 type Env struct {
+	Target string // its name; Catalog.New sets it
 	// HTTP is guarded: it refuses addresses the operator has not allowed and follows no redirects. It belongs to the
 	// target alone and has room for its concurrency; who made it closes its idle connections when the target is gone.
 	HTTP *http.Client

@@ -141,3 +141,51 @@ func TestHandshakesAreKept(t *testing.T) {
 	define()
 	send("3", 2, 3)
 }
+
+// The far side of a target agrees at the address that it was sent, and is then sent what waited for that.
+func TestConsentsAreTaken(t *testing.T) {
+	var mu sync.Mutex
+	callback, events := "", 0
+	far := newSink(t, func(w http.ResponseWriter, r *http.Request, _ []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		if r.Method == http.MethodOptions {
+			callback = r.Header.Get("WebHook-Request-Callback")
+			return
+		}
+		events++
+	})
+	s, _ := start(t, options(t.TempDir()))
+	s.must("PUT", "/v1/targets/ops", fmt.Sprintf(`{"type":"webhook","config":{"url":%q,"handshake":{"mode":"required","origin":"rialto.example.com","callback":%q}},
+		"delivery":{"retry":{"maxAttempts":1000,"schedule":["100ms"]},"breaker":{"enabled":false}}}`, far.URL, s.url))
+	s.rule("default", "all", `{"type":["reading"]}`, "ops")
+	if status := s.publish("default", "1", "reading", `{}`); status != http.StatusAccepted {
+		t.Fatalf("publish: %d", status)
+	}
+	at := ""
+	eventually(t, 10*time.Second, func() (string, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		at = callback
+		return "nobody was asked", callback != ""
+	})
+	eventually(t, 10*time.Second, func() (string, bool) {
+		told := s.must("GET", "/v1/targets/ops", "")
+		return told, strings.Contains(told, `"warnings":["handshake: the target has not agreed`)
+	})
+	key := s.key
+	s.key = "nobody's"
+	if status, answer := s.call("GET", strings.TrimPrefix(at, s.url)+"x", ""); status != http.StatusNotFound {
+		t.Errorf("another token: %d %s", status, answer)
+	}
+	if status, answer := s.call("GET", strings.TrimPrefix(at, s.url), ""); status != http.StatusNoContent {
+		t.Errorf("%s: %d %s", at, status, answer)
+	}
+	s.key = key
+	l := s.settled("default", 20*time.Second)
+	mu.Lock()
+	defer mu.Unlock()
+	if events != 1 || l.Deliveries[0].Delivered != 1 {
+		t.Errorf("%d events, %+v", events, l.Deliveries)
+	}
+}

@@ -4,25 +4,30 @@ package webhook
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/subtle"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/targets/outbound"
 )
 
 // handshakeConfig says whether the target is asked for its consent (CloudEvents HTTP webhook specification, section 4).
 type handshakeConfig struct {
-	Mode   string `json:"mode"`
-	Origin string `json:"origin"`
-	Rate   int    `json:"rate"` // requests a minute that are asked for; 0 = none
+	Mode     string `json:"mode"`
+	Origin   string `json:"origin"`
+	Rate     int    `json:"rate"`     // requests a minute that are asked for; 0 = none
+	Callback string `json:"callback"` // where the target reaches this bridge, to agree later; "" = it cannot
 }
 
 const (
@@ -46,6 +51,9 @@ func (r *reader) handshaking(c *handshakeConfig) {
 	if c.Origin == "" {
 		r.complain("/handshake/origin", "is missing: the target is told who asks")
 	}
+	if u, err := url.Parse(c.Callback); c.Callback != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
+		r.complain("/handshake/callback", "is no URL of a server: http or https, a host, and maybe a path")
+	}
 	r.handshake = c
 }
 
@@ -57,6 +65,8 @@ type consent struct {
 	Rate        int       // requests a minute that may be sent; 0 = any number
 	Status      int       // of the answer
 	At          time.Time // when that was
+	Token       string    // who knows it may agree later; "" = nobody
+	Later       bool      // that has happened
 }
 
 // handshake asks a target for its consent, and remembers it. It is safe for concurrent use.
@@ -89,10 +99,12 @@ func (h *handshake) agreed(ctx context.Context) error {
 	}
 	if !h.fresh(a) {
 		var err *targets.Error
-		if a, err = h.ask(ctx); err != nil {
+		if a, err = h.ask(ctx, h.tokenOf(a)); err != nil {
 			return err
 		}
-		h.remember(ctx, a)
+		if err := h.remember(ctx, a); err != nil {
+			h.w.env.Logger.Warn("what the target has agreed to is not written down, it is asked again after a restart", slog.Any("err", err))
+		}
 	}
 	h.answer.Store(a)
 	return h.verdict(a)
@@ -100,8 +112,11 @@ func (h *handshake) agreed(ctx context.Context) error {
 
 // fresh reports whether an answer is to what would be asked now, and not too old.
 func (h *handshake) fresh(a *consent) bool {
-	if a == nil || a.URL != h.w.settings.url || a.Origin != h.Origin || a.Asked != h.Rate {
+	if !h.current(a) {
 		return false
+	}
+	if a.Granted && a.Later { // who agreed by hand need not do so every day
+		return true
 	}
 	good := consentAge
 	switch {
@@ -115,6 +130,67 @@ func (h *handshake) fresh(a *consent) bool {
 	return age >= 0 && age < good
 }
 
+// current reports whether an answer is to what would be asked now.
+func (h *handshake) current(a *consent) bool {
+	return a != nil && a.URL == h.w.settings.url && a.Origin == h.Origin && a.Asked == h.Rate
+}
+
+// tokenOf is the token that is sent along: the one that was sent before, since somebody may have it by now, or a new one.
+func (h *handshake) tokenOf(a *consent) string {
+	switch {
+	case h.Callback == "":
+		return ""
+	case h.current(a) && a.Token != "":
+		return a.Token
+	}
+	return rand.Text()
+}
+
+// Consent implements targets.Consenter.
+func (w *webhook) Consent(ctx context.Context, token, rate string) error {
+	if w.asks == nil {
+		return errNoConsent
+	}
+	return w.asks.granted(ctx, token, rate)
+}
+
+var errNoConsent = fault.New(fault.NotFound, "no target has asked for this consent")
+
+// granted takes the consent of who knows the token. It blocks until that is written down.
+func (h *handshake) granted(ctx context.Context, token, rate string) error {
+	select {
+	case h.turn <- struct{}{}:
+		defer func() { <-h.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	a := h.answer.Load()
+	if a == nil {
+		a = h.recall(ctx)
+	}
+	if !h.current(a) || a.Token == "" || subtle.ConstantTimeCompare([]byte(a.Token), []byte(token)) == 0 {
+		return errNoConsent
+	}
+	yes := *a
+	yes.Granted, yes.Later, yes.Rate, yes.At = true, true, h.rateOf(rate), h.w.env.Now().UTC()
+	if err := h.remember(ctx, &yes); err != nil {
+		return &fault.Error{Kind: fault.Unavailable, Message: "the consent cannot be written down", RetryAfter: time.Second, Err: err}
+	}
+	h.answer.Store(&yes)
+	return nil
+}
+
+// rateOf reads WebHook-Allowed-Rate. Without one it is the rate that was asked for.
+func (h *handshake) rateOf(header string) int {
+	switch n, err := strconv.Atoi(strings.TrimSpace(header)); {
+	case strings.TrimSpace(header) == "*":
+		return 0
+	case err == nil && n > 0:
+		return n
+	}
+	return h.Rate
+}
+
 func (h *handshake) verdict(a *consent) error {
 	if a.Granted || h.Mode == handshakeBestEffort {
 		return nil
@@ -124,26 +200,22 @@ func (h *handshake) verdict(a *consent) error {
 
 // ask asks the target. Nothing secret is sent: it is not known yet whether it wants anything. What it means the headers say, and not
 // the status.
-func (h *handshake) ask(ctx context.Context) (*consent, *targets.Error) {
+func (h *handshake) ask(ctx context.Context, token string) (*consent, *targets.Error) {
 	m := outbound.Message{Method: http.MethodOptions, URL: h.w.url, Header: http.Header{"Webhook-Request-Origin": {h.Origin}}}
 	if h.Rate > 0 {
 		m.Header["Webhook-Request-Rate"] = []string{strconv.Itoa(h.Rate)}
+	}
+	if token != "" {
+		m.Header["Webhook-Request-Callback"] = []string{strings.TrimRight(h.Callback, "/") + "/consents/" + h.w.env.Target + "/" + token}
 	}
 	resp, _, err := outbound.Fetch(ctx, h.w.client, m)
 	if err != nil {
 		return nil, err
 	}
-	a := &consent{URL: h.w.settings.url, Origin: h.Origin, Asked: h.Rate, Status: resp.StatusCode, At: h.w.env.Now().UTC()}
+	a := &consent{URL: h.w.settings.url, Origin: h.Origin, Asked: h.Rate, Status: resp.StatusCode, At: h.w.env.Now().UTC(), Token: token}
 	allowed := strings.TrimSpace(resp.Header.Get("WebHook-Allowed-Origin"))
 	a.Granted = allowed == "*" || strings.EqualFold(allowed, h.Origin)
-	switch rate := strings.TrimSpace(resp.Header.Get("WebHook-Allowed-Rate")); {
-	case rate == "*":
-	default:
-		n, err := strconv.Atoi(rate)
-		if a.Rate = h.Rate; err == nil && n > 0 { // without one it is the rate that was asked for
-			a.Rate = n
-		}
-	}
+	a.Rate = h.rateOf(resp.Header.Get("WebHook-Allowed-Rate"))
 	return a, nil
 }
 
@@ -163,14 +235,12 @@ func (h *handshake) recall(ctx context.Context) *consent {
 	return a
 }
 
-func (h *handshake) remember(ctx context.Context, a *consent) {
+func (h *handshake) remember(ctx context.Context, a *consent) error {
 	b, err := json.Marshal(a)
-	if err == nil {
-		err = h.w.env.State.Save(ctx, b)
-	}
 	if err != nil {
-		h.w.env.Logger.Warn("what the target has agreed to is not written down, it is asked again after a restart", slog.Any("err", err))
+		return err
 	}
+	return h.w.env.State.Save(ctx, b)
 }
 
 // pace is how fast the target agreed to be sent requests. While that is not known it is one a second.

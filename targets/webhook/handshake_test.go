@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/targets/targettest"
 )
@@ -201,13 +202,84 @@ func TestHandshakeIsRepeated(t *testing.T) {
 	}
 }
 
+// Who does not answer the handshake may agree later, by who knows the address that was sent along, and has then agreed for good.
+func TestHandshakeByCallback(t *testing.T) {
+	far, url := newAbuse(t)
+	now := time.Now()
+	e := env(t, &now, nil)
+	state := &memory{}
+	e.State = state
+	config := fmt.Sprintf(`{"url": "%s", "handshake": {"mode": "required", "origin": "a.example", "rate": 600, "callback": "https://rialto.example.com/base/"}}`, url)
+	w := target(t, config, e)
+	consent := func(w targets.Target, token, rate string) error {
+		return w.(targets.Consenter).Consent(t.Context(), token, rate)
+	}
+	refused := func(w targets.Target) {
+		t.Helper()
+		if _, err := w.Deliver(t.Context(), targettest.Delivery()); targets.ReasonOf(err) != targets.ReasonAuth {
+			t.Errorf("Deliver = %v", err)
+		}
+	}
+	if err := consent(w, "", ""); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("before anybody was asked: %v", err)
+	}
+	refused(w)
+	callback := far.asked[0].Get("WebHook-Request-Callback")
+	token, ok := strings.CutPrefix(callback, "https://rialto.example.com/base/consents/ops/")
+	if !ok || len(token) < 26 {
+		t.Fatalf("asked with the callback %q", callback)
+	}
+	now = now.Add(time.Hour)
+	refused(w)
+	if again := far.asked[1].Get("WebHook-Request-Callback"); again != callback {
+		t.Errorf("asked again with %q, and was with %q", again, callback)
+	}
+	for _, bad := range []string{"", token[1:], token + "x", strings.ToLower(token)} {
+		if err := consent(w, bad, ""); fault.KindOf(err) != fault.NotFound {
+			t.Errorf("token %q: %v", bad, err)
+		}
+	}
+	w = target(t, config, e) // a restart: the address is still good
+	state.err = errors.New("away")
+	if err := consent(w, token, "120"); err == nil {
+		t.Error("a consent that is not written down is taken")
+	}
+	state.err = nil
+	if err := consent(w, token, "120"); err != nil {
+		t.Fatal(err)
+	}
+	deliver(t, w, targettest.Delivery())
+	w = target(t, config, e)
+	now = now.Add(1000 * time.Hour)
+	deliver(t, w, targettest.Delivery())
+	if asked, events := far.counts(); asked != 2 || events != 2 {
+		t.Errorf("asked %d times, %d events", asked, events)
+	}
+	if p := w.(targets.Paced).Pace(); p.PerSecond != 2 {
+		t.Errorf("it goes at %+v", p)
+	}
+	if err := consent(w, token, ""); err != nil || w.(targets.Paced).Pace().PerSecond != 10 {
+		t.Errorf("%v, it goes at %+v", err, w.(targets.Paced).Pace())
+	}
+	other := target(t, strings.Replace(config, "a.example", "b.example", 1), e)
+	if err := consent(other, token, ""); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("for another origin: %v", err)
+	}
+	refused(other)
+	if err := consent(target(t, `{"url": "`+url+`"}`, e), token, ""); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("without a handshake: %v", err)
+	}
+}
+
 func TestHandshakeConfigsThatAreRefused(t *testing.T) {
 	for config, want := range map[string]string{
-		`{"mode": "required"}`:                                    "/config/handshake/origin: is missing",
-		`{"mode": "required", "origin": "https://a.example"}`:     "/config/handshake/origin: does not match",
-		`{"mode": "always", "origin": "a.example"}`:               "/config/handshake/mode: is not one of",
-		`{"mode": "required", "origin": "a.example", "rate": 0}`:  "/config/handshake/rate: is less than 1",
-		`{"mode": "required", "origin": "a.example", "burst": 1}`: "/config/handshake/burst: is not a known field",
+		`{"mode": "required"}`:                                                              "/config/handshake/origin: is missing",
+		`{"mode": "required", "origin": "https://a.example"}`:                               "/config/handshake/origin: does not match",
+		`{"mode": "required", "origin": "a.example", "callback": "rialto.example.com"}`:     "/config/handshake/callback: is no URL",
+		`{"mode": "required", "origin": "a.example", "callback": "https://a.example/?b=c"}`: "/config/handshake/callback: is no URL",
+		`{"mode": "always", "origin": "a.example"}`:                                         "/config/handshake/mode: is not one of",
+		`{"mode": "required", "origin": "a.example", "rate": 0}`:                            "/config/handshake/rate: is less than 1",
+		`{"mode": "required", "origin": "a.example", "burst": 1}`:                           "/config/handshake/burst: is not a known field",
 	} {
 		_, err := targets.ParseDefinition([]byte(`{"name": "ops", "type": "webhook", "config": {"url": "https://ops.example.com/", "handshake": `+config+`}}`), targets.NewCatalog(kind()))
 		if err == nil || !strings.Contains(err.Error(), want) {

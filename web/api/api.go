@@ -40,6 +40,7 @@ type Bridge interface {
 	Job(bus, id string) (bridge.Job, error)
 	SetJob(ctx context.Context, bus, id, state, by string) (bridge.Job, error)
 	EnableTarget(ctx context.Context, name, by string) (bridge.Enabled, error)
+	Consent(ctx context.Context, target, token, rate string) error
 	Ledger(ctx context.Context, q bridge.LedgerQuery) (bridge.Ledger, error)
 	ExplainEvent(ctx context.Context, bus string, ev *event.Event) (explained []rules.RuleExplanation, more int, err error)
 	ExplainRule(ctx context.Context, bus, rule string, ev *event.Event) (rules.RuleExplanation, error)
@@ -215,6 +216,7 @@ func (a *API) addPlainRoutes() {
 	a.add("GET", "/v1/stream", need{open: true}, a.stream).long = true // each topic is checked
 	a.addDeadLetterRoutes()
 	a.add("POST", "/v1/targets/{name}:enable", need{area: areaDefinitions, access: accessWrite}, a.enableTarget)
+	a.addConsentRoutes()
 	a.addDeviceRoutes()
 	a.add("GET", "/v1/audit", need{area: areaAdmin, access: accessRead}, a.listAudit)
 	a.addCommandRoutes()

@@ -36,15 +36,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeBridge keeps events in memory. It is what the API's tests need of the event path and no more.
 type fakeBridge struct {
-	mu     sync.Mutex // guards what follows
-	buses  map[string][]eventlog.Entry
-	news   chan struct{} // closed and replaced at every event
-	fail   error         // what Ingest, Event, Search, DeadLetters and Ledger fail with
-	checks []bridge.Check
-	dead   []bridge.DeadLetter
-	rules  []*rules.Rule
-	asked  any // the last query
-	jobs   []bridge.Job
+	consents []string   // rates
+	mu       sync.Mutex // guards what follows
+	buses    map[string][]eventlog.Entry
+	news     chan struct{} // closed and replaced at every event
+	fail     error         // what Ingest, Event, Search, DeadLetters and Ledger fail with
+	checks   []bridge.Check
+	dead     []bridge.DeadLetter
+	rules    []*rules.Rule
+	asked    any // the last query
+	jobs     []bridge.Job
 }
 
 func newFakeBridge() *fakeBridge {
@@ -293,6 +294,14 @@ func (f *fakeBridge) SetJob(_ context.Context, bus, id, state, by string) (bridg
 	j, err := f.Job(bus, id)
 	j.State, j.By = state, by
 	return j, err
+}
+
+func (f *fakeBridge) Consent(_ context.Context, target, token, rate string) error {
+	if target != "ops" || token != "good" {
+		return fault.New(fault.NotFound, "no target has asked for this consent")
+	}
+	f.consents = append(f.consents, rate)
+	return nil
 }
 
 func (f *fakeBridge) EnableTarget(_ context.Context, name, by string) (bridge.Enabled, error) {

@@ -344,6 +344,8 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 			Responses: map[string]*huma.Response{"202": {Description: "It is owed", Content: jsonContent(
 				object([]string{"delivery"}, map[string]*huma.Schema{"delivery": text("its id, as the target sees it")}))}},
 		},
+		"GET /consents/{target}/{token}":  consentDoc("grant-consent-by-get"),
+		"POST /consents/{target}/{token}": consentDoc("grant-consent"),
 		"POST /v1/targets/{name}:enable": {
 			OperationID: "enable-target", Tags: []string{"target"}, Summary: "Enable a target that was disabled",
 			Description: "What was held for it is delivered by itself. What ended as a dead letter since it began to fail is counted (missed), and redrive " +
@@ -552,4 +554,15 @@ func (a *API) showSpec(w *reply, r *http.Request) error {
 		return err
 	}
 	return w.send(http.StatusOK, contentJSON, a.spec)
+}
+
+// consentDoc describes what the far side of a target calls to agree.
+func consentDoc(id string) *huma.Operation {
+	return &huma.Operation{
+		OperationID: id, Tags: []string{"target"}, Summary: "Agree to be sent events",
+		Description: "Where a target that has asked for it (handshake) takes the consent of its far side, which knows the token. The header " +
+			"WebHook-Allowed-Rate says how many requests a minute it allows.",
+		Parameters: []*huma.Param{pathParamDoc("target", "name of the target"), pathParamDoc("token", "what the far side was sent")},
+		Responses:  map[string]*huma.Response{"204": {Description: "Events are sent from now on"}},
+	}
 }

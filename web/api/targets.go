@@ -34,6 +34,23 @@ type missedFilter struct {
 	To     time.Time `json:"to"`
 }
 
+func (a *API) addConsentRoutes() {
+	for _, method := range []string{"GET", "POST"} {
+		a.add(method, "/consents/{target}/{token}", need{self: true}, a.takeConsent)
+	}
+}
+
+// takeConsent takes the consent of the far side of a target, which knows the token and no key (CloudEvents HTTP webhook
+// specification, section 4.1.3).
+func (a *API) takeConsent(w *reply, r *http.Request) error {
+	err := a.o.Bridge.Consent(r.Context(), pathParam(r, "target"), pathParam(r, "token"), r.Header.Get("WebHook-Allowed-Rate"))
+	if err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
 // enableTarget enables a target that was disabled.
 func (a *API) enableTarget(w *reply, r *http.Request) error {
 	if _, err := noQuery(r); err != nil {

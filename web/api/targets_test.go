@@ -5,10 +5,35 @@ package api_test
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/rialto-bridge/rialto/bridge"
+	"github.com/rialto-bridge/rialto/web/api"
 )
+
+// Who was asked for consent needs no key, and may be told the host by another name.
+func TestConsents(t *testing.T) {
+	s := start(t, func(o *api.Options) { o.Anonymous = true })
+	s.key = ""
+	for _, c := range []struct {
+		method, path, rate string
+		status             int
+	}{
+		{"GET", "/consents/ops/good", "", http.StatusNoContent},
+		{"POST", "/consents/ops/good", "120", http.StatusNoContent},
+		{"GET", "/consents/ops/bad", "", http.StatusNotFound},
+		{"GET", "/consents/other/good", "", http.StatusNotFound},
+		{"PUT", "/consents/ops/good", "", http.StatusMethodNotAllowed},
+	} {
+		if a := s.do(c.method, c.path, "", "Host", "rialto.example.com", "WebHook-Allowed-Rate", c.rate); a.status != c.status {
+			t.Errorf("%s %s: %d %s", c.method, c.path, a.status, a.body)
+		}
+	}
+	if got := strings.Join(s.bridge.consents, ","); got != ",120" {
+		t.Errorf("rates %q", got)
+	}
+}
 
 // The answer names a call, and the call can be made as it stands.
 func TestEnableTarget(t *testing.T) {

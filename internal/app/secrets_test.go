@@ -212,6 +212,45 @@ func TestKeysOfSecretsRotate(t *testing.T) {
 	send(s, "4")
 }
 
+// A key that cannot be used ends the start: nothing may be sealed with another one instead.
+func TestKeysOfSecretsThatAreRefused(t *testing.T) {
+	file := func(text string) string {
+		name := filepath.Join(t.TempDir(), "keys")
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	for name, c := range map[string]struct {
+		given app.Options
+		kept  string
+		want  string
+	}{
+		"a variable that is none": {app.Options{SecretKey: "hunter2"}, "", "secret-key: key 1 is not the base64 of 32 bytes"},
+		"a file that is none":     {app.Options{SecretKeyFile: file(secret.NewKey() + "\nhunter2")}, "", "secret-key-file: key 2 is not"},
+		"an empty file":           {app.Options{SecretKeyFile: file("")}, "", "secret-key-file: there is no key"},
+		"no file":                 {app.Options{SecretKeyFile: "/nowhere/keys"}, "", "secret-key-file: open /nowhere/keys"},
+		"both":                    {app.Options{SecretKeyFile: file(""), SecretKey: secret.NewKey()}, "", "exclude each other"},
+		"its own is damaged":      {app.Options{}, "hunter2", "secret.key: key 1 is not"},
+		"its own is empty":        {app.Options{}, "\n", "secret.key: there is no key"},
+	} {
+		o := options(t.TempDir())
+		o.SecretKey, o.SecretKeyFile = c.given.SecretKey, c.given.SecretKeyFile
+		if c.kept != "" {
+			if err := os.WriteFile(filepath.Join(o.Data, "secret.key"), []byte(c.kept), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a, err := app.Start(t.Context(), o)
+		if err == nil {
+			stop(t, a)
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+}
+
 // syncBuffer is a log.
 type syncBuffer struct {
 	mu sync.Mutex // guards b

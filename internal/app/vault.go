@@ -37,43 +37,65 @@ const secretKeyFile = "secret.key"
 // openVault takes the keys that it is given, and those in the data directory, which are made at the first start of who was given
 // none.
 func (a *App) openVault(context.Context) error {
-	var given, kept *secret.Keyring
+	given, err := a.givenKeys()
+	if err != nil {
+		return err
+	}
+	kept, err := a.keptKeys(given == nil)
+	if err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(a.o.Data, secretKeyFile), err)
+	}
+	a.vault = &vault{keys: kept, values: make(map[string]string)}
+	if given != nil {
+		a.vault.keys = given.Join(kept)
+	}
+	return nil
+}
+
+// givenKeys returns the keys of the options; nil if there are none.
+func (a *App) givenKeys() (*secret.Keyring, error) {
 	text, from := a.o.SecretKey, "secret-key"
 	if a.o.SecretKeyFile != "" {
 		b, err := os.ReadFile(a.o.SecretKeyFile)
 		if err != nil {
-			return fmt.Errorf("secret-key-file: %w", err)
+			return nil, fmt.Errorf("secret-key-file: %w", err)
 		}
 		text, from = string(b), "secret-key-file"
+	} else if text == "" {
+		return nil, nil
 	}
-	if text != "" {
-		var err error
-		if given, err = secret.ParseKeys(text); err != nil {
-			return fmt.Errorf("%s: %w", from, err)
-		}
+	keys, err := secret.ParseKeys(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", from, err)
 	}
+	return keys, nil
+}
+
+// keptKeys returns the keys in the data directory; if there are none, nil, or one that it makes. What that seals must not outlive
+// it, so it is on disk, and in its directory, before it is used.
+func (a *App) keptKeys(needed bool) (*secret.Keyring, error) {
 	file := filepath.Join(a.o.Data, secretKeyFile)
 	b, err := os.ReadFile(file)
 	switch {
-	case errors.Is(err, os.ErrNotExist) && given == nil:
-		b = []byte(secret.NewKey() + "\n")
-		err = writeFile(file, b)
-	case errors.Is(err, os.ErrNotExist):
-		err = nil
+	case err == nil:
+		return secret.ParseKeys(string(b))
+	case !errors.Is(err, os.ErrNotExist):
+		return nil, err
+	case !needed:
+		return nil, nil
 	}
-	if err == nil && len(b) > 0 {
-		kept, err = secret.ParseKeys(string(b))
+	text := secret.NewKey()
+	if err := writeFile(file, []byte(text+"\n")); err != nil {
+		return nil, err
 	}
+	dir, err := os.Open(a.o.Data)
 	if err != nil {
-		return fmt.Errorf("%s: %w", file, err)
+		return nil, err
 	}
-	a.vault = &vault{values: make(map[string]string)}
-	if given != nil {
-		a.vault.keys = given.Join(kept)
-	} else {
-		a.vault.keys = kept
+	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
+		return nil, err
 	}
-	return nil
+	return secret.ParseKeys(text)
 }
 
 // resolve returns what a reference refers to.

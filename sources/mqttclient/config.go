@@ -74,7 +74,7 @@ func Kind() sources.Kind {
 func parse(raw json.RawMessage) (settings, error) {
 	var s settings
 	if err := json.Unmarshal(raw, &s.config); err != nil {
-		return s, fault.Invalidf("", `a secret is not one: {"ref": "env:NAME"}, {"ref": "file:/path"} or {"value": "..."}`)
+		return s, fault.Invalidf("", `a secret is not one: {"ref": "NAME"}, {"ref": "env:NAME"}, {"ref": "file:/path"} or {"value": "..."}`)
 	}
 	var details []fault.Detail
 	complain := func(pointer, format string, args ...any) {

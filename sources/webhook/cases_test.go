@@ -402,7 +402,7 @@ func TestConfigs(t *testing.T) {
 		{`{"provider":"nobody"}`, "/config/provider: is not one of: github, "},
 		{`{"provider":"github"}`, "/config/secret: is missing"},
 		{`{"provider":"github","secret":"plain"}`, "/config/secret: is not of type object"},
-		{`{"provider":"github","secret":{"ref":"vault:x"}}`, "a reference is env:NAME or file:/path"},
+		{`{"provider":"github","secret":{"ref":"vault:x"}}`, "a reference is the name of a Secret, env:NAME or file:/path"},
 		{`{"provider":"github","secret":{"value":"a"},"token":{"value":"b"}}`, "/config/token: does not go with the other fields here"},
 		{`{"provider":"github","secret":{"value":"a"},"tolerance":"1d"}`, "/config/tolerance: is not a duration"},
 		{`{"provider":"github","secret":{"value":"a"},"allowFrom":["x"]}`, "/config/allowFrom/0: is not an address"},

@@ -117,6 +117,16 @@ func TestSecretsAreWrittenAndUsed(t *testing.T) {
 		t.Errorf("the fingerprint stays: %s", changed)
 	}
 	s.sendsWith(t, last, "2", "Bearer "+second)
+	hook := func(token string) int {
+		status, _ := s.call("POST", "/hooks/orders", `{"id":"1"}`, "Authorization", "Bearer "+token)
+		return status
+	}
+	s.must("PUT", "/v1/sources/orders", `{"type":"webhook","config":{"provider":"generic","bearer":{"ref":"ops-token"},"event":{"id":"$.id","type":"order"}}}`)
+	if ok, old := hook(second), hook(first); ok != http.StatusNoContent || old != http.StatusUnauthorized {
+		t.Errorf("a source answers %d, and %d to the old secret", ok, old)
+	}
+	s.must("PUT", "/v1/secrets/ops-token", `{"value":"third-0a1b2c3d"}`)
+	eventually(t, 10*time.Second, func() (string, bool) { return "the new secret is refused", hook("third-0a1b2c3d") == http.StatusNoContent })
 
 	if status, answer := s.call("DELETE", "/v1/secrets/ops-token", ""); status != http.StatusConflict || !strings.Contains(answer, "target ops") {
 		t.Errorf("a Secret in use is deleted: %d %s", status, answer)

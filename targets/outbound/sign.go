@@ -124,7 +124,7 @@ func decodeKey(b64 string) ([]byte, error) {
 // timestamp is in seconds since 1970 and is that of the attempt.
 func (s *Signer) Sign(id string, timestamp int64, body []byte) string {
 	const most = len("v1a,") + 88 + 1 // a signature, and a blank between two
-	buf := make([]byte, 0, most*len(s.keys))
+	buf := make([]byte, 0, most*MaxKeys)
 	for _, k := range s.keys {
 		if k.until != 0 && timestamp >= k.until {
 			continue

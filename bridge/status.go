@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets"
 )
 
@@ -25,16 +26,16 @@ func TargetStates() []string {
 
 // TargetStatus is where a target stands and what it is owed.
 type TargetStatus struct {
-	State       string        `json:"state"`           // one of TargetStates
-	Since       *time.Time    `json:"since,omitempty"` // when that began, if it is known
-	Reason      string        `json:"reason,omitempty"`
-	Live        int           `json:"live"`                  // deliveries waiting in memory or under way
-	Parked      int           `json:"parked"`                // deliveries waiting on disk, over all buses
-	Ranged      int           `json:"ranged,omitempty"`      // of those, how many wait in ranges
-	BlockedKeys int           `json:"blockedKeys,omitempty"` // with ordering: key, how many wait because their first has failed
-	Blocked     []BlockedHead `json:"blocked,omitempty"`     // some of them
-	NextDue     *time.Time    `json:"nextDue,omitempty"`     // when the next of them is tried; absent while none will be
-	Warnings    []string      `json:"warnings,omitempty"`    // what its owner should know of it
+	State       string          `json:"state"`           // one of TargetStates
+	Since       *time.Time      `json:"since,omitempty"` // when that began, if it is known
+	Reason      string          `json:"reason,omitempty"`
+	Live        int             `json:"live"`                  // deliveries waiting in memory or under way
+	Parked      int             `json:"parked"`                // deliveries waiting on disk, over all buses
+	Ranged      int             `json:"ranged,omitempty"`      // of those, how many wait in ranges
+	BlockedKeys int             `json:"blockedKeys,omitempty"` // with ordering: key, how many wait because their first has failed
+	Blocked     []BlockedHead   `json:"blocked,omitempty"`     // some of them
+	NextDue     *time.Time      `json:"nextDue,omitempty"`     // when the next of them is tried; absent while none will be
+	Warnings    []rules.Warning `json:"warnings,omitempty"`    // what its owner should know of it
 }
 
 // TargetStatus returns where a target stands; brief leaves out Blocked. The error is NotFound if there is no such target.

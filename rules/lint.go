@@ -14,7 +14,7 @@ import (
 
 // Warning is something in a rule that is allowed and probably not meant.
 type Warning struct {
-	Pointer string `json:"pointer"` // JSON pointer into the rule
+	Pointer string `json:"pointer"` // JSON pointer into the document
 	Message string `json:"message"`
 	Fix     string `json:"fix,omitempty"` // what to write at Pointer instead, as JSON; "" if that is for the author to say
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/rules"
 )
 
 // Delivery is one event on its way to one target. It is the same on every attempt but for Attempt.
@@ -40,8 +41,8 @@ type Target interface {
 
 // Warner is a Target that may have something to say to whoever looks at its status.
 type Warner interface {
-	// Warnings are sentences without secrets about what its owner should know. It does not block.
-	Warnings() []string
+	// Warnings are what its owner should know, without secrets, with pointers into its definition. It does not block.
+	Warnings() []rules.Warning
 }
 
 // Paced is a Target that knows how fast it may be sent deliveries.

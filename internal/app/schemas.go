@@ -297,7 +297,7 @@ var targetStatusSchema = fmt.Sprintf(`{
       "bus": {"type": "string"}, "eventId": {"type": "string"}, "position": {"type": "string"}, "rule": {"type": "string"}, "attempts": {"type": "integer"},
       "nextTry": {"type": "string", "format": "date-time"}, "followers": {"type": "integer", "description": "Deliveries that wait for it, up to 1000."}}}},
     "nextDue": {"type": "string", "format": "date-time", "description": "When the next of them is tried; absent while none will be."},
-    "warnings": {"type": "array", "items": {"type": "string"}, "description": "What its owner should know, such as that certificates are not verified."}
+    "warnings": {"type": "array", "items": {"type": "object", "properties": {"pointer": {"type": "string"}, "message": {"type": "string"}}}, "description": "What its owner should know, such as that certificates are not verified."}
   }
 }`, strings.Join(bridge.TargetStates(), `", "`))
 

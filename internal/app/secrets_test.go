@@ -126,7 +126,9 @@ func TestSecretsAreWrittenAndUsed(t *testing.T) {
 		t.Errorf("a source answers %d, and %d to the old secret", ok, old)
 	}
 	s.must("PUT", "/v1/secrets/ops-token", `{"value":"third-0a1b2c3d"}`)
-	eventually(t, 10*time.Second, func() (string, bool) { return "the new secret is refused", hook("third-0a1b2c3d") == http.StatusNoContent })
+	eventually(t, 10*time.Second, func() (string, bool) {
+		return "the new secret is refused", hook("third-0a1b2c3d") == http.StatusNoContent
+	})
 
 	if status, answer := s.call("DELETE", "/v1/secrets/ops-token", ""); status != http.StatusConflict || !strings.Contains(answer, "target ops") {
 		t.Errorf("a Secret in use is deleted: %d %s", status, answer)

@@ -142,6 +142,17 @@ func TestHandshakesAreKept(t *testing.T) {
 	send("3", 2, 3)
 }
 
+// Who leaves a target's certificate unverified is told when it is written, and as long as it is so.
+func TestUnverifiedTargetsWarn(t *testing.T) {
+	s, _ := start(t, options(t.TempDir()))
+	written := s.must("PUT", "/v1/targets/ops", `{"type":"webhook","config":{"url":"https://ops.example.com/","tls":{"insecureSkipVerify":true}}}`)
+	for _, told := range []string{written, s.must("GET", "/v1/targets/ops", ""), s.must("GET", "/v1/targets", "")} {
+		if !strings.Contains(told, `"warnings":[{"pointer":"/config/tls/insecureSkipVerify","message":"whoever is on the way`) {
+			t.Errorf("it is not said: %s", told)
+		}
+	}
+}
+
 // The far side of a target agrees at the address that it was sent, and is then sent what waited for that.
 func TestConsentsAreTaken(t *testing.T) {
 	var mu sync.Mutex
@@ -171,7 +182,7 @@ func TestConsentsAreTaken(t *testing.T) {
 	})
 	eventually(t, 10*time.Second, func() (string, bool) {
 		told := s.must("GET", "/v1/targets/ops", "")
-		return told, strings.Contains(told, `"warnings":["handshake: the target has not agreed`)
+		return told, strings.Contains(told, `"warnings":[{"pointer":"/config/handshake","message":"the target has not agreed`)
 	})
 	key := s.key
 	s.key = "nobody's"

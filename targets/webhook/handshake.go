@@ -263,7 +263,7 @@ func (h *handshake) warning() string {
 	case a == nil || a.Granted:
 		return ""
 	case h.Mode == handshakeRequired:
-		return "handshake: the target has not agreed to be sent events, so none are sent; it is asked again every minute that an event is due"
+		return "the target has not agreed to be sent events, so none are sent; it is asked again every minute that an event is due"
 	}
-	return "handshake: the target has not agreed to be sent events; they are sent all the same"
+	return "the target has not agreed to be sent events; they are sent all the same"
 }

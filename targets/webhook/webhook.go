@@ -24,6 +24,7 @@ import (
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/targets/outbound"
 )
@@ -97,13 +98,14 @@ func (w *webhook) Pace() targets.RateLimit {
 }
 
 // Warnings implements targets.Warner.
-func (w *webhook) Warnings() (all []string) {
+func (w *webhook) Warnings() (all []rules.Warning) {
 	if w.tls != nil && w.tls.InsecureSkipVerify {
-		all = append(all, "tls.insecureSkipVerify: whoever is on the way can pose as the target, and read and change what it is sent")
+		all = append(all, rules.Warning{Pointer: "/config/tls/insecureSkipVerify",
+			Message: "whoever is on the way can pose as the target, and read and change what it is sent"})
 	}
 	if w.asks != nil {
 		if warning := w.asks.warning(); warning != "" {
-			all = append(all, warning)
+			all = append(all, rules.Warning{Pointer: "/config/handshake", Message: warning})
 		}
 	}
 	return all

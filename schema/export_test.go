@@ -12,3 +12,8 @@ func (c *Compiled) Writes(p Policy, doc any) bool {
 
 // Deepest is how deep documents of a recurring schema may be nested; 0 = no limit of its own.
 func (c *Compiled) Deepest() int { return c.json.deepest }
+
+// Quick reports whether the quick check of a schema knows that a document is valid, and whether there is one.
+func (c *Compiled) Quick(doc []byte) (valid, there bool) {
+	return c.json.quick != nil && c.json.quick.fits(doc), c.json.quick != nil
+}

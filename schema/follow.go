@@ -123,9 +123,6 @@ func (r *Registry) Ready() <-chan struct{} { return r.view.ready }
 type Result struct {
 	Schema Ref  // the version; number 0 if nothing is known of such events
 	Bound  bool // the event's type is bound to a schema
-	// Document is the data, decoded, if it was; it may be shared and must not be changed.
-	Document any
-	Decoded  bool
 }
 
 // Validate checks an event: against the version that its dataschema names, or the latest of the schema to which its type is
@@ -183,12 +180,7 @@ func (r *Registry) validateData(ev *event.Event, out Result, c *Compiled) (Resul
 	if ev.Data == nil {
 		return out, fault.Invalidf("/data", "is missing, and the schema %s is about it", out.Schema)
 	}
-	doc, err := Decode(ev.Data)
-	if err != nil {
-		return out, fault.At("/data", err)
-	}
-	out.Document, out.Decoded = doc, true
-	return out, fault.At("/data", c.Validate(doc))
+	return out, fault.At("/data", c.ValidateJSON(ev.Data))
 }
 
 // compiledCache keeps compiled versions, which never change. Each is compiled once, however many ask at a time.

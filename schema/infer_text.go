@@ -95,7 +95,7 @@ func isHex(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
 }
 
-func isUUID(s string) bool {
+func isUUID[S string | []byte](s S) bool {
 	for i := range len(s) {
 		dash := i == 8 || i == 13 || i == 18 || i == 23
 		if dash != (s[i] == '-') || !dash && !isHex(s[i]) {
@@ -123,13 +123,14 @@ func isEmail(s string) bool {
 			return false
 		}
 	}
-	labels := strings.Split(domain, ".")
-	for _, l := range labels {
+	labels, last := 0, ""
+	for l := range strings.SplitSeq(domain, ".") {
 		if !isLabel(l) {
 			return false
 		}
+		labels, last = labels+1, l
 	}
-	return len(labels) > 1 && !isDigits(labels[len(labels)-1])
+	return labels > 1 && !isDigits(last)
 }
 
 func isAlnum(c byte) bool {

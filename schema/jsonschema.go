@@ -30,6 +30,7 @@ type jsonSchema struct {
 	// deepest is how deep a document may be nested, 0 = no limit: of a schema that recurs in several branches each level of
 	// a document multiplies the work.
 	deepest int
+	quick   *part // nil if there is none
 }
 
 // dialects are the drafts by the URL in $schema, without scheme and empty fragment.

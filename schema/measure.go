@@ -50,6 +50,8 @@ func measure(root *jsonschema.Schema) (*jsonSchema, error) {
 	out := &jsonSchema{root: root, dynamic: len(m.dynamic) > 0}
 	if branching > 1 {
 		out.deepest = max(int(math.Log(maxDeepLooks)/math.Log(branching)), 1)
+	} else {
+		out.quick = quicken(root)
 	}
 	return out, nil
 }

@@ -34,6 +34,19 @@ func (c *Compiled) Validate(doc any) error {
 	return &fault.Error{Kind: fault.Invalid, Message: "does not fit its schema", Details: sorted(complaints(v))}
 }
 
+// ValidateJSON is Decode and Validate. It costs much less than these where the document is valid and the schema has none but
+// the usual keywords.
+func (c *Compiled) ValidateJSON(doc []byte) error {
+	if c.json != nil && c.json.quick != nil && c.json.quick.fits(doc) {
+		return nil
+	}
+	v, err := Decode(doc)
+	if err != nil {
+		return err
+	}
+	return c.Validate(v)
+}
+
 // complaints lists the leaves of an error. Of a union whose branches all failed only that is said.
 func complaints(v *jsonschema.ValidationError) []fault.Detail {
 	if detail := complaint(v.ErrorKind); detail != "" {

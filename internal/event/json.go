@@ -55,7 +55,7 @@ func bomLen(b []byte) int {
 
 // parser reads envelopes.
 type parser struct {
-	scanner
+	Scanner
 	lim *Limits
 }
 
@@ -72,7 +72,7 @@ func (p *parser) end() *Error {
 }
 
 func (p *parser) batch() ([]Event, *Error) {
-	if p.next() != '[' {
+	if p.Next() != '[' {
 		if p.i >= len(p.b) {
 			return nil, p.bad(endOfInput)
 		}
@@ -80,7 +80,7 @@ func (p *parser) batch() ([]Event, *Error) {
 	}
 	p.i++
 	events := []Event{}
-	if p.next() == ']' {
+	if p.Next() == ']' {
 		p.i++
 		return events, p.end()
 	}
@@ -94,7 +94,7 @@ func (p *parser) batch() ([]Event, *Error) {
 			return nil, f
 		}
 		events = append(events, e)
-		switch p.next() {
+		switch p.Next() {
 		case ',':
 			p.i++
 		case ']':
@@ -131,7 +131,7 @@ const (
 )
 
 func (p *parser) event() (Event, *Error) {
-	if p.next() != '{' {
+	if p.Next() != '{' {
 		if p.i >= len(p.b) {
 			return Event{}, p.bad(endOfInput)
 		}
@@ -139,7 +139,7 @@ func (p *parser) event() (Event, *Error) {
 	}
 	p.i++
 	var v envelope
-	if p.next() == '}' {
+	if p.Next() == '}' {
 		p.i++
 		return v.finish(p.lim)
 	}
@@ -147,7 +147,7 @@ func (p *parser) event() (Event, *Error) {
 		if f := p.member(&v); f != nil {
 			return Event{}, f
 		}
-		switch p.next() {
+		switch p.Next() {
 		case ',':
 			p.i++
 		case '}':
@@ -161,21 +161,21 @@ func (p *parser) event() (Event, *Error) {
 
 // member reads one member of the envelope.
 func (p *parser) member(v *envelope) *Error {
-	if p.next() != '"' {
+	if p.Next() != '"' {
 		return p.bad(p.unexpected("a member name was expected"))
 	}
-	raw, escaped, fault := p.text()
+	raw, escaped, fault := p.Text()
 	if fault != "" {
 		return p.bad(fault)
 	}
 	var buf [64]byte
 	if escaped {
 		var ok bool
-		if raw, ok = unescape(buf[:0], raw); !ok {
+		if raw, ok = Unescape(buf[:0], raw); !ok {
 			return refuse("", "a member name holds half a surrogate pair")
 		}
 	}
-	if fault := p.expect(':'); fault != "" {
+	if fault := p.Expect(':'); fault != "" {
 		return p.bad(fault)
 	}
 	p.space()
@@ -214,21 +214,21 @@ func (v *envelope) once(bit uint, name string) *Error {
 
 // string reads the value of an attribute that has to be a string. Null is absent.
 func (p *parser) string(name string) (value string, present bool, f *Error) {
-	switch p.next() {
+	switch p.Next() {
 	case 'n':
-		if fault := p.literal("null"); fault != "" {
+		if fault := p.Literal("null"); fault != "" {
 			return "", false, p.bad(fault)
 		}
 		return "", false, nil
 	case '"':
-		raw, escaped, fault := p.text()
+		raw, escaped, fault := p.Text()
 		if fault != "" {
 			return "", false, p.bad(fault)
 		}
 		if escaped {
 			var buf [256]byte
 			var ok bool
-			if raw, ok = unescape(buf[:0], raw); !ok {
+			if raw, ok = Unescape(buf[:0], raw); !ok {
 				return "", false, refuse(name, "must not hold half a surrogate pair")
 			}
 		}
@@ -312,11 +312,11 @@ func (p *parser) dataBase64(v *envelope) *Error {
 		return f
 	}
 	var fault string
-	switch p.next() {
+	switch p.Next() {
 	case 'n':
-		fault = p.literal("null")
+		fault = p.Literal("null")
 	case '"':
-		v.encoded, v.escaped, fault = p.text()
+		v.encoded, v.escaped, fault = p.Text()
 	default:
 		if fault = p.value(p.lim.MaxDepth); fault == "" {
 			return refuse("data_base64", "must be a string")
@@ -336,7 +336,7 @@ func (p *parser) extension(v *envelope, raw []byte) *Error {
 	}
 	var value any
 	var fault string
-	switch c := p.next(); {
+	switch c := p.Next(); {
 	case c == '"':
 		text, _, f := p.string(name)
 		if f != nil {
@@ -344,14 +344,14 @@ func (p *parser) extension(v *envelope, raw []byte) *Error {
 		}
 		value = text
 	case c == 't':
-		value, fault = true, p.literal("true")
+		value, fault = true, p.Literal("true")
 	case c == 'f':
-		value, fault = false, p.literal("false")
+		value, fault = false, p.Literal("false")
 	case c == '-' || '0' <= c && c <= '9':
 		const whole = "must be a whole number from -2147483648 to 2147483647"
 		start := p.i
 		var integer bool
-		if integer, fault = p.number(); fault == "" {
+		if _, integer, fault = p.Number(); fault == "" {
 			n, err := strconv.ParseInt(string(p.b[start:p.i]), 10, 32)
 			if !integer || err != nil {
 				return refuse(name, whole)
@@ -359,7 +359,7 @@ func (p *parser) extension(v *envelope, raw []byte) *Error {
 			value = int32(n)
 		}
 	case c == 'n':
-		fault = p.literal("null")
+		fault = p.Literal("null")
 	default:
 		if fault = p.value(p.lim.MaxDepth); fault == "" {
 			return refuse(name, "must be a string, a whole number or a boolean")
@@ -433,7 +433,7 @@ func (v *envelope) decodeData() *Error {
 		return nil
 	case '"':
 		var ok bool
-		v.Data, ok = unescape(make([]byte, 0, len(v.data)-2), v.data[1:len(v.data)-1])
+		v.Data, ok = Unescape(make([]byte, 0, len(v.data)-2), v.data[1:len(v.data)-1])
 		if !ok {
 			return refuse("data", "must not hold half a surrogate pair")
 		}
@@ -447,7 +447,7 @@ func (v *envelope) decodeBase64() *Error {
 	raw := v.encoded
 	if v.escaped {
 		var ok bool
-		if raw, ok = unescape(make([]byte, 0, len(raw)), raw); !ok {
+		if raw, ok = Unescape(make([]byte, 0, len(raw)), raw); !ok {
 			return refuse("data_base64", bad)
 		}
 	}

@@ -8,12 +8,24 @@ import (
 	"unicode/utf8"
 )
 
-// scanner reads JSON (RFC 8259) from a buffer, in place. It is strict: UTF-8, no control characters in strings, no
+// Scanner reads JSON (RFC 8259) from a buffer, in place. It is strict: UTF-8, no control characters in strings, no
 // leading zeros, one value. It does not recurse, so nesting costs a byte of memory a level and no stack. A fault is ""
-// or says what is wrong at i.
-type scanner struct {
+// or says what is wrong at i. A copy of a Scanner goes on from where it was copied.
+type Scanner struct {
 	b []byte
 	i int
+}
+
+// ScanJSON returns a Scanner at the start of b, which must not change meanwhile.
+func ScanJSON(b []byte) Scanner { return Scanner{b: b} }
+
+// At is how many bytes were read.
+func (s *Scanner) At() int { return s.i }
+
+// End reports whether nothing but blanks is left.
+func (s *Scanner) End() bool {
+	s.space()
+	return s.i == len(s.b)
 }
 
 const (
@@ -21,7 +33,7 @@ const (
 	notAValue  = "a value was expected"
 )
 
-func (s *scanner) space() {
+func (s *Scanner) space() {
 	for s.i < len(s.b) {
 		switch s.b[s.i] {
 		case ' ', '\t', '\r', '\n':
@@ -32,8 +44,8 @@ func (s *scanner) space() {
 	}
 }
 
-// next skips blanks and returns the byte there, or 0 at the end.
-func (s *scanner) next() byte {
+// Next skips blanks and returns the byte there, or 0 at the end.
+func (s *Scanner) Next() byte {
 	s.space()
 	if s.i < len(s.b) {
 		return s.b[s.i]
@@ -41,16 +53,16 @@ func (s *scanner) next() byte {
 	return 0
 }
 
-// expect skips blanks and then c.
-func (s *scanner) expect(c byte) string {
-	if s.next() == c {
+// Expect skips blanks and then c.
+func (s *Scanner) Expect(c byte) string {
+	if s.Next() == c {
 		s.i++
 		return ""
 	}
 	return s.unexpected("'" + string(c) + "' was expected")
 }
 
-func (s *scanner) unexpected(fault string) string {
+func (s *Scanner) unexpected(fault string) string {
 	if s.i >= len(s.b) {
 		return endOfInput
 	}
@@ -58,20 +70,20 @@ func (s *scanner) unexpected(fault string) string {
 }
 
 // value skips one value with containers nested at most depth deep.
-func (s *scanner) value(depth int) string {
+func (s *Scanner) value(depth int) string {
 	var buf [64]byte
 	open := buf[:0] // the closing bytes that are due
 	for {
 		var fault string
-		switch c := s.next(); {
+		switch c := s.Next(); {
 		case c == '"':
-			_, _, fault = s.text()
+			_, _, fault = s.Text()
 		case c == '{' || c == '[':
 			if len(open) == depth {
 				return "nested too deeply"
 			}
 			s.i++
-			if s.next() == c+2 { // '}' and ']' are two after '{' and '['
+			if s.Next() == c+2 { // '}' and ']' are two after '{' and '['
 				s.i++
 				break
 			}
@@ -94,7 +106,7 @@ func (s *scanner) value(depth int) string {
 			if len(open) == 0 {
 				return ""
 			}
-			c, last := s.next(), open[len(open)-1]
+			c, last := s.Next(), open[len(open)-1]
 			if c == last {
 				s.i++
 				open = open[:len(open)-1]
@@ -115,33 +127,34 @@ func (s *scanner) value(depth int) string {
 }
 
 // memberName skips a name and its colon.
-func (s *scanner) memberName() string {
-	if s.next() != '"' {
+func (s *Scanner) memberName() string {
+	if s.Next() != '"' {
 		return s.unexpected("a member name was expected")
 	}
-	if _, _, fault := s.text(); fault != "" {
+	if _, _, fault := s.Text(); fault != "" {
 		return fault
 	}
-	return s.expect(':')
+	return s.Expect(':')
 }
 
 // scalar skips a number or a literal that begins with c.
-func (s *scanner) scalar(c byte) string {
+func (s *Scanner) scalar(c byte) string {
 	switch {
 	case c == '-' || '0' <= c && c <= '9':
-		_, fault := s.number()
+		_, _, fault := s.Number()
 		return fault
 	case c == 't':
-		return s.literal("true")
+		return s.Literal("true")
 	case c == 'f':
-		return s.literal("false")
+		return s.Literal("false")
 	case c == 'n':
-		return s.literal("null")
+		return s.Literal("null")
 	}
 	return s.unexpected(notAValue)
 }
 
-func (s *scanner) literal(word string) string {
+// Literal skips a word.
+func (s *Scanner) Literal(word string) string {
 	if len(s.b)-s.i < len(word) || string(s.b[s.i:s.i+len(word)]) != word {
 		return s.unexpected(notAValue)
 	}
@@ -149,23 +162,25 @@ func (s *scanner) literal(word string) string {
 	return ""
 }
 
-// number skips a number and says whether it is written as an integer.
-func (s *scanner) number() (integer bool, fault string) {
+// Number skips the number that begins where the Scanner is, a digit or a minus, and returns how it is written and whether
+// that is as an integer.
+func (s *Scanner) Number() (raw []byte, integer bool, fault string) {
 	const bad = "malformed number"
+	from := s.i
 	if s.b[s.i] == '-' {
 		s.i++
 	}
 	start := s.i
 	n := s.digits()
 	if n == 0 || n > 1 && s.b[start] == '0' {
-		return false, bad
+		return nil, false, bad
 	}
 	integer = true
 	if s.i < len(s.b) && s.b[s.i] == '.' {
 		s.i++
 		integer = false
 		if s.digits() == 0 {
-			return false, bad
+			return nil, false, bad
 		}
 	}
 	if s.i < len(s.b) && s.b[s.i]|0x20 == 'e' {
@@ -175,14 +190,14 @@ func (s *scanner) number() (integer bool, fault string) {
 			s.i++
 		}
 		if s.digits() == 0 {
-			return false, bad
+			return nil, false, bad
 		}
 	}
-	return integer, ""
+	return s.b[from:s.i], integer, ""
 }
 
 // digits skips decimal digits and returns how many.
-func (s *scanner) digits() int {
+func (s *Scanner) digits() int {
 	start := s.i
 	for s.i < len(s.b) && '0' <= s.b[s.i] && s.b[s.i] <= '9' {
 		s.i++
@@ -190,8 +205,8 @@ func (s *scanner) digits() int {
 	return s.i - start
 }
 
-// text skips the string that begins at i and returns what stands between its quotes, and whether that has escapes.
-func (s *scanner) text() (raw []byte, escaped bool, fault string) {
+// Text skips the string that begins where the Scanner is and returns what stands between its quotes, and whether that has escapes.
+func (s *Scanner) Text() (raw []byte, escaped bool, fault string) {
 	b := s.b
 	start := s.i + 1
 	for i := start; ; {
@@ -278,9 +293,9 @@ func hex4(b []byte) rune {
 	return r
 }
 
-// unescape appends what the inside of a string means. It is false for a surrogate without its partner, which stands for
-// no character. raw comes from text.
-func unescape(dst, raw []byte) ([]byte, bool) {
+// Unescape appends what the inside of a string means. It is false for a surrogate without its partner, which stands for
+// no character. raw comes from Text.
+func Unescape(dst, raw []byte) ([]byte, bool) {
 	for i := 0; i < len(raw); {
 		c := raw[i]
 		if c != '\\' {
@@ -321,7 +336,7 @@ func unescape(dst, raw []byte) ([]byte, bool) {
 
 // isValidJSON reports whether b is one JSON value.
 func isValidJSON(b []byte) bool {
-	s := scanner{b: b}
+	s := ScanJSON(b)
 	if s.value(defaultDepth) != "" {
 		return false
 	}

@@ -24,7 +24,8 @@ type path struct {
 	counters busCounters
 	track    *tracker
 	doc      atomic.Pointer[BusDoc]
-	looked   atomic.Uint64           // events that came under PolicyWarn, for its sample
+	looked   atomic.Uint64 // events that came under PolicyWarn, for its sample
+	traffic  traffic
 	rules    atomic.Pointer[ruleset] // nil until the first SetRules
 	setting  sync.Mutex              // one change of the rules at a time
 	first    chan struct{}           // closed by the first SetRules
@@ -65,7 +66,7 @@ func (b *Bridge) openPath(ctx context.Context, doc *BusDoc) (*path, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &path{b: b, counters: b.metrics.bus(doc.Name), name: doc.Name, log: busLog{log, b.o.View}, journey: journey, first: make(chan struct{}), recorderDone: make(chan struct{}), ended: make(chan struct{}, 1)}
+	p := &path{b: b, traffic: traffic{types: map[string]*typeCount{}, since: b.o.Now()}, counters: b.metrics.bus(doc.Name), name: doc.Name, log: busLog{log, b.o.View}, journey: journey, first: make(chan struct{}), recorderDone: make(chan struct{}), ended: make(chan struct{}, 1)}
 	p.doc.Store(doc)
 	if err := p.catchUp(ctx); err != nil {
 		return nil, err

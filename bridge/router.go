@@ -224,6 +224,7 @@ func (r *router) event(e eventlog.Entry) bool {
 	if d := r.p.b.o.Discover; d != nil && r.p.doc.Load().SchemaDiscovery {
 		d.Observe(r.p.name, ev)
 	}
+	r.p.traffic.saw(ev, e.Record.Received)
 	var err error
 	r.matches, err = r.current.index.Match(ev, &r.scratch, r.matches[:0])
 	if err != nil {

@@ -162,3 +162,26 @@ func forSQL(ev *event.Event) cloudevents.Event {
 	}
 	return cloudevents.Event{Context: c}
 }
+
+// attributesOf lists the names in a query that are not those of functions, each once.
+func attributesOf(source string) []string {
+	lexer := gen.NewCESQLParserLexer(parser.NewCaseChangingStream(antlr.NewInputStream(source), true))
+	lexer.RemoveErrorListeners()
+	var names []string
+	last := ""
+	for {
+		t := lexer.NextToken()
+		kind := t.GetTokenType()
+		if last != "" && kind != gen.CESQLParserLexerLR_BRACKET && !slices.Contains(names, last) {
+			names = append(names, last)
+		}
+		switch kind {
+		case antlr.TokenEOF:
+			return names
+		case gen.CESQLParserLexerIDENTIFIER, gen.CESQLParserLexerIDENTIFIER_WITH_NUMBER:
+			last = t.GetText()
+		default:
+			last = ""
+		}
+	}
+}

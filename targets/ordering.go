@@ -51,6 +51,23 @@ func (o *Ordering) text(ev *event.Event) string {
 	return o.expression.Key(ev)
 }
 
+// Reads lists what the key of an event is made of. Pointers are into the target's definition.
+func (o *Ordering) Reads() []rules.Read {
+	const at = "/delivery/orderBy"
+	names := []string{o.By}
+	switch {
+	case o.expression != nil:
+		return o.expression.Reads(at)
+	case o.By == "":
+		names = []string{"partitionkey", "subject", "source"}
+	}
+	var out []rules.Read
+	for _, name := range names {
+		out = append(out, rules.Read{Path: event.Path{{Name: name}}, Pointer: at})
+	}
+	return out
+}
+
 func partitionKey(ev *event.Event) string {
 	v, _ := ev.Extension("partitionkey")
 	s, _ := v.(string)

@@ -32,7 +32,7 @@ rules that a verdict names, stand in docs/schemas.md.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newSchemaTest(c), newSchemaCheck(c), newSchemaRegister(c), newSchemaList(c), newSchemaVersions(c), newSchemaGet(c),
+	cmd.AddCommand(newSchemaTest(c), newSchemaCheck(c), newSchemaImpact(c), newSchemaRegister(c), newSchemaList(c), newSchemaVersions(c), newSchemaGet(c),
 		newSchemaState(c, "activate", "active", "Make a version active: a draft, a discovered or a deprecated one"),
 		newSchemaState(c, "deprecate", "deprecated", "Say that a version should not be used any more; it goes on being valid"),
 		newSchemaState(c, "disable", "disabled", "Make a version good for nothing: events that name it are not valid"),

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -102,7 +103,20 @@ func (b *Bus) committed(items []item) {
 
 // loadSubjects counts the subjects that the server already holds.
 func (b *Bus) loadSubjects(ctx context.Context) error {
-	return b.stream.eachSubject(ctx, "ev."+b.name+".>", func(subject string) { b.subjects.admit([]byte(subject)) })
+	return b.stream.eachSubject(ctx, "ev."+b.name+".>", func(subject string, _ uint64) { b.subjects.admit([]byte(subject)) })
+}
+
+// Types counts the events that are stored, by type. Those whose subject does not say theirs, since there are too many
+// subjects, are counted under "". It asks the server about every subject: call it seldom.
+func (b *Bus) Types(ctx context.Context) (map[string]uint64, error) {
+	prefix, out := "ev."+b.name+".", map[string]uint64{}
+	err := b.stream.eachSubject(ctx, prefix+">", func(subject string, n uint64) {
+		token, _, _ := strings.Cut(strings.TrimPrefix(subject, prefix), ".")
+		if eventType, ok := parseToken(token); ok {
+			out[eventType] += n
+		}
+	})
+	return out, err
 }
 
 // mintedLine is in the header of events whose id the bridge chose (event.AppendNATS): they need not be decoded to be

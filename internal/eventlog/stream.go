@@ -334,8 +334,8 @@ func (s *Stream) closeFiles() error {
 	return errors.Join(errs...)
 }
 
-// eachSubject calls fn with every subject below a filter that the server holds.
-func (s *Stream) eachSubject(ctx context.Context, filter string, fn func(subject string)) error {
+// eachSubject calls fn with every subject below a filter that the server holds, and how many messages have it.
+func (s *Stream) eachSubject(ctx context.Context, filter string, fn func(subject string, messages uint64)) error {
 	st, err := s.log.js.Stream(ctx, s.name)
 	if err != nil {
 		return err
@@ -347,8 +347,8 @@ func (s *Stream) eachSubject(ctx context.Context, filter string, fn func(subject
 	if err != nil {
 		return err
 	}
-	for subject := range info.State.Subjects {
-		fn(subject)
+	for subject, n := range info.State.Subjects {
+		fn(subject, n)
 	}
 	return nil
 }

@@ -152,7 +152,7 @@ type TopicSubjects struct{ subjects *subjects }
 // TopicSubjects returns the subjects of a stream below a prefix. It blocks while those that the stream has are counted.
 func (s *Stream) TopicSubjects(ctx context.Context, prefix string) (*TopicSubjects, error) {
 	t := &TopicSubjects{&subjects{prefix: prefix + ".", limit: subjectLimit, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}}
-	return t, s.eachSubject(ctx, prefix+".>", func(subject string) { t.subjects.admit([]byte(subject)) })
+	return t, s.eachSubject(ctx, prefix+".>", func(subject string, _ uint64) { t.subjects.admit([]byte(subject)) })
 }
 
 // Of returns the subject of a message, with at most as many levels of its topic as are asked for.

@@ -20,6 +20,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/store"
 	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/schema"
+	"github.com/rialto-bridge/rialto/targets"
 )
 
 // Bridge is what the API needs of the event path. OnBridge makes one of the real thing.
@@ -45,6 +46,9 @@ type Bridge interface {
 	ExplainEvent(ctx context.Context, bus string, ev *event.Event) (explained []rules.RuleExplanation, more int, err error)
 	ExplainRule(ctx context.Context, bus, rule string, ev *event.Event) (rules.RuleExplanation, error)
 	Buses() []string
+	Rules(ctx context.Context, bus string) ([]*rules.Rule, error)
+	Traffic(ctx context.Context, bus string) (bridge.Traffic, error)
+	Ordering(target string) *targets.Ordering
 	Checks() []bridge.Check
 	// Position is the last committed position of a bus; its sequence is 0 when the bus is empty.
 	Position(bus string) (event.Position, error)
@@ -201,6 +205,7 @@ func New(o Options) (*API, error) {
 		a.addSubjectRoutes()
 		a.addXRegistryRoutes()
 	}
+	a.addCatalog()
 	a.addPlainRoutes()
 	if err := a.describe(); err != nil {
 		return nil, err

@@ -29,6 +29,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/store/memory"
 	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/schema"
+	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/web/api"
 )
 
@@ -44,6 +45,8 @@ type fakeBridge struct {
 	checks   []bridge.Check
 	dead     []bridge.DeadLetter
 	rules    []*rules.Rule
+	traffic  map[string][]bridge.TypeTraffic
+	ordering map[string]*targets.Ordering
 	asked    any // the last query
 	jobs     []bridge.Job
 }
@@ -166,6 +169,30 @@ func (f *fakeBridge) ExplainRule(ctx context.Context, bus, rule string, ev *even
 		err = fault.New(fault.NotFound, "no such rule")
 	}
 	return rules.RuleExplanation{}, err
+}
+
+func (f *fakeBridge) Rules(_ context.Context, bus string) ([]*rules.Rule, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []*rules.Rule
+	for _, r := range f.rules {
+		if r.Bus == bus {
+			out = append(out, r)
+		}
+	}
+	return out, f.bus(bus)
+}
+
+func (f *fakeBridge) Traffic(_ context.Context, bus string) (bridge.Traffic, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return bridge.Traffic{Since: arrived, Types: f.traffic[bus]}, f.bus(bus)
+}
+
+func (f *fakeBridge) Ordering(target string) *targets.Ordering {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ordering[target]
 }
 
 func (f *fakeBridge) Search(_ context.Context, bus string, q bridge.SearchQuery) (bridge.SearchPage, error) {

@@ -60,6 +60,7 @@ func (a *API) addSchemaRoutes() {
 	gone.DefaultStatus = http.StatusNoContent
 	control(a, gone, write, a.deleteSchema)
 	control(a, op("check-schema", "POST", schemaPath+":check", "Say whether a text may be the next version", named, body("SchemaText"), answers("SchemaVerdict", 200)), read, a.checkSchema)
+	control(a, op("schema-impact", "POST", schemaPath+":impact", "Say who reads what a text would change as the next version", named, body("SchemaText"), answers("SchemaImpact", 200)), read, a.impact)
 	control(a, op("list-schema-versions", "GET", versionsPath, "List the versions of a schema", named, nil, page("SchemaVersion")), read, a.listVersions)
 	control(a, op("register-schema", "POST", versionsPath, "Register a version; content that is there is answered with 200", named, body("SchemaText"), answers("SchemaVersion", 200, 201)), write, a.registerVersion)
 	control(a, op("get-schema-version", "GET", versionPath, "Get a version", numbered, nil, answers("SchemaVersion", 200)), read, a.getVersion)

@@ -98,6 +98,57 @@ func TestSchemaCommands(t *testing.T) {
 	}
 }
 
+// The exit code of schema impact says whether something breaks.
+func TestSchemaImpactCommand(t *testing.T) {
+	dir := t.TempDir()
+	a, err := app.Start(t.Context(), app.Options{Data: filepath.Join(dir, "data"), Listen: "127.0.0.1:0", MQTT: "off", Reserve: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := a.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	env := map[string]string{"RIALTO_URL": "http://" + a.HTTPAddr(), "RIALTO_KEY": a.AdminKey()}
+	order := func(total string) string {
+		return `{"type":"object","properties":{"id":{"type":"string"},"total":{"type":"` + total + `"}},"required":["id"]}`
+	}
+	const definitions = `kind: Target
+name: hook
+type: webhook
+config: {url: "https://example.com/hook"}
+---
+kind: Rule
+name: large
+pattern: {type: [order], data: {total: [{numeric: [">", 1000]}]}}
+targets: [{target: hook, transform: {path: $.data.id}}]
+`
+	for _, c := range []struct {
+		args, in string
+		code     int
+		want     string
+	}{
+		{"schema impact - --name shop/Order", order("number"), exitNotFound, ""},
+		{"schema register shop/Order -", order("number"), exitOK, ""},
+		{"schema bind shop/Order order", "", exitOK, ""},
+		{"apply -f -", definitions, exitOK, ""},
+		{"schema impact - --name shop/Order", order("number"), exitOK, "unaffected: rule large on bus default, target hook\n"},
+		{"schema impact - --name shop/Order", order("string"), exitFailed, "  /data/total: retyped\nbreaks: rule large on bus default, target hook\n  /data/total, read by /pattern/data/total: never holds any more"},
+		{"schema impact - --name shop/Order", strings.Replace(order("number"), `["id"]`, `[]`, 1), exitOK, "may break: rule large on bus default, target hook\n  /data/id, read by /targets/0/transform/path: may be missing now"},
+		{"schema impact - --name shop/Order -o json", order("string"), exitFailed, `"verdict": "breaks"`},
+		{"schema impact -", order("string"), exitUsage, "--name"},
+		{"schema impact - --name shop", order("string"), exitUsage, "GROUP/NAME"},
+	} {
+		r := rialtoIn(t, env, c.in, strings.Fields(c.args)...)
+		if r.code != c.code || !strings.Contains(r.out+r.err, c.want) {
+			t.Errorf("%s = %d, want %d and %q\n%s%s", c.args, r.code, c.code, c.want, r.out, r.err)
+		}
+	}
+}
+
 func TestSchemaTestCommand(t *testing.T) {
 	const good, bad = `{"id":"a","old":{"type":"integer"},"new":{"type":"number"},"expect":"COMPATIBLE"}`, `{"id":"b","old":{"type":"integer"},"new":{"type":"string"},"expect":"COMPATIBLE"}`
 	if r := rialto(t, nil, good+"\n", "schema", "test", "-"); r.code != exitOK || r.out != "1 passed, 0 failed\n" {

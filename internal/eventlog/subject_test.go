@@ -233,3 +233,23 @@ func TestTopicSubjects(t *testing.T) {
 		t.Errorf("subject of another topic = %s", got)
 	}
 }
+
+func TestTypes(t *testing.T) {
+	l := open(t, eventlog.Options{Dir: t.TempDir(), Durability: eventlog.OS})
+	b := openBus(t, l, "x")
+	if got, err := b.Types(t.Context()); err != nil || len(got) != 0 {
+		t.Errorf("of an empty bus: %v, %v", got, err)
+	}
+	var recs []*event.Record
+	for n, typ := range []string{"com.acme.reading", "com.acme.reading", "odd type/%*>", "com.acme.reading"} {
+		r := record(n)
+		if r.Event.Type = typ; n == 3 {
+			r.MQTT = &event.Origin{Topic: "a/b"}
+		}
+		recs = append(recs, r)
+	}
+	appendAll(t, b, recs...)
+	if got, err := b.Types(t.Context()); err != nil || len(got) != 2 || got["com.acme.reading"] != 3 || got["odd type/%*>"] != 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+}

@@ -354,11 +354,16 @@ func clause(r rules.Read, was, is schema.Place) (verdict, why string) {
 		}
 	}
 	for _, t := range was.Types {
-		if slices.Contains(r.Types, generic(t)) && !meets([]string{generic(t)}, is) {
+		if asksOf(r, t) && !meets([]string{generic(t)}, is) {
 			return mayBreak, "is never " + t + " any more"
 		}
 	}
 	return unaffected, ""
+}
+
+// asksOf reports whether a clause is about values of a type, and not just about any.
+func asksOf(r rules.Read, t string) bool {
+	return slices.Contains(r.Types, generic(t)) && slices.ContainsFunc(r.Operators, func(op string) bool { return op != "exists" && op != "anything-but" })
 }
 
 // heldOf are those of some values for which a clause holds.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,18 +21,28 @@ type view struct {
 	latest   map[Name]int // number of the latest active version, or of the latest deprecated one if none is active
 	highest  map[Name]int
 	bindings map[string]Binding
+	held     map[string]holding // by event type; what of the rest was put together before, empty after each change
+	changes  uint64
 
 	ready chan struct{} // closed when all there was has been heard
 	once  sync.Once
 }
 
+// holding is what the events of a bound type are held against.
+type holding struct {
+	at Ref
+	c  *Compiled
+}
+
 func newView() *view {
-	return &view{versions: map[Ref]Version{}, latest: map[Name]int{}, highest: map[Name]int{}, bindings: map[string]Binding{}, ready: make(chan struct{})}
+	return &view{held: map[string]holding{}, versions: map[Ref]Version{}, latest: map[Name]int{}, highest: map[Name]int{}, bindings: map[string]Binding{}, ready: make(chan struct{})}
 }
 
 func (v *view) apply(c Change) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	clear(v.held)
+	v.changes++
 	switch {
 	case c.CaughtUp():
 		v.once.Do(func() { close(v.ready) })
@@ -56,6 +67,8 @@ func (v *view) apply(c Change) {
 func (v *view) keep(some map[string]bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	clear(v.held)
+	v.changes++
 	maps.DeleteFunc(v.bindings, func(eventType string, _ Binding) bool { return !some[eventType] })
 }
 
@@ -85,6 +98,27 @@ func (v *view) of(eventType string) (r Ref, bound bool) {
 	defer v.mu.RUnlock()
 	b, ok := v.bindings[eventType]
 	return Ref{b.Name, v.latest[b.Name]}, ok
+}
+
+// holds returns what events of a type that name no schema are held against, if that was asked before.
+func (v *view) holds(eventType string) (h holding, ok bool, changes uint64) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	h, ok = v.held[eventType]
+	return h, ok, v.changes
+}
+
+// hold keeps that, unless something has changed meanwhile. At most as many are kept as there are compiled versions.
+func (v *view) hold(eventType string, h holding, changes uint64, most int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.changes != changes {
+		return
+	}
+	if len(v.held) >= most {
+		clear(v.held)
+	}
+	v.held[eventType] = h
 }
 
 // Run follows the store until ctx is done, and begins again when the feed breaks.
@@ -132,6 +166,10 @@ type Result struct {
 // An event whose type is bound must not name the version of another schema: nobody chooses by what it is measured. Versions
 // that were discovered or are drafts are not enforced. Data in Avro or Protobuf is not looked into.
 func (r *Registry) Validate(ev *event.Event) (Result, error) {
+	h, ok, changes := r.view.holds(ev.Type)
+	if ok && ev.DataSchema == "" {
+		return r.validateData(ev, Result{Schema: h.at, Bound: true}, h.c)
+	}
 	at, bound := r.view.of(ev.Type)
 	out := Result{Schema: at, Bound: bound}
 	if named, ok := ParseVersionURL(ev.DataSchema); ev.DataSchema != "" && ok {
@@ -160,6 +198,9 @@ func (r *Registry) Validate(ev *event.Event) (Result, error) {
 	})
 	if err != nil {
 		return out, &fault.Error{Kind: fault.Internal, Message: "schema " + v.Ref.String() + " cannot be used", Err: errors.New(err.Error())}
+	}
+	if bound && ev.DataSchema == "" {
+		r.view.hold(strings.Clone(ev.Type), holding{out.Schema, c}, changes, r.cache.most)
 	}
 	return r.validateData(ev, out, c)
 }

@@ -47,32 +47,40 @@ func formatOf(s string) int {
 	return -1
 }
 
-func isDigits(s string) bool {
+func isDigits[S string | []byte](s S) bool {
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {
 			return false
 		}
 	}
-	return s != ""
+	return len(s) > 0
 }
 
-func isDate(s string) bool {
-	if s[4] != '-' || s[7] != '-' {
+// number2 is the number that two digits at i are; -1 if they are none.
+func number2[S string | []byte](s S, i int) int {
+	if !isDigits(s[i : i+2]) {
+		return -1
+	}
+	return 10*int(s[i]-'0') + int(s[i+1]-'0')
+}
+
+func isDate[S string | []byte](s S) bool {
+	year, month, day := 100*number2(s, 0)+number2(s, 2), number2(s, 5), number2(s, 8)
+	if !isDigits(s[:4]) || s[4] != '-' || s[7] != '-' || month < 1 || month > 12 || day < 1 {
 		return false
 	}
-	_, err := time.Parse(time.DateOnly, s)
-	return err == nil
+	return day <= 28 || day <= time.Date(year, time.Month(month)+1, 0, 0, 0, 0, 0, time.UTC).Day()
 }
 
 // isDateTime is RFC 3339 with capital letters, without leap seconds.
-func isDateTime(s string) bool {
-	clock, rest := s[11:19], s[19:]
-	if !isDate(s[:10]) || clock[2] != ':' || clock[5] != ':' {
+func isDateTime[S string | []byte](s S) bool {
+	if !isDate(s[:10]) || !isClock(s[11:16]) || s[16] != ':' {
 		return false
 	}
-	if _, err := time.Parse(time.TimeOnly, clock); err != nil {
+	if second := number2(s, 17); second < 0 || second > 59 {
 		return false
 	}
+	rest := s[19:]
 	if rest[0] == '.' {
 		end := 1
 		for end < len(rest) && rest[end] >= '0' && rest[end] <= '9' {
@@ -83,12 +91,13 @@ func isDateTime(s string) bool {
 		}
 		rest = rest[end:]
 	}
-	return rest == "Z" || isOffset(rest)
+	return len(rest) == 1 && rest[0] == 'Z' || len(rest) == 6 && (rest[0] == '+' || rest[0] == '-') && isClock(rest[1:])
 }
 
-func isOffset(s string) bool {
-	return len(s) == 6 && (s[0] == '+' || s[0] == '-') && s[3] == ':' && isDigits(s[1:3]) && isDigits(s[4:]) &&
-		s[1:3] <= "23" && s[4:] <= "59"
+// isClock reads hh:mm.
+func isClock[S string | []byte](s S) bool {
+	hour, minute := number2(s, 0), number2(s, 3)
+	return hour >= 0 && hour <= 23 && s[2] == ':' && minute >= 0 && minute <= 59
 }
 
 func isHex(c byte) bool {

@@ -4,11 +4,14 @@ package schema
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"math/big"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -18,40 +21,57 @@ import (
 // part that asks for more than the schema does costs time and nothing else; a part that asks for less would be a fault, which is what
 // FuzzQuick looks for.
 
-// part is what one schema asks of a value, as far as a quick check knows how to tell.
+// part is what one schema asks of a value, as far as a quick check knows how to tell. Of a thousand schemas none is in the
+// processor's caches when its turn comes: time goes by with waiting for memory. So parts are small, and those that many
+// schemas have are the same for all.
 type part struct {
 	unknown bool    // it asks what only the library can tell
 	types   typeSet // 0 = any
-	also    []*part // what the value has to fit, too
-	any     [][]*part
+	listed  *listed // of an enum or const; nil = any value
+	text    *textPart
+	number  *numberPart
+	object  *objectPart
+	array   *arrayPart
+	more    *combined
+}
 
-	listed *listed // of an enum or const; nil = any value
+// combined is what else looks at the same value.
+type combined struct {
+	all []*part   // each has to fit
+	any [][]*part // of each list, one
+}
 
-	texts    bool // strings are looked into
-	shortest int  // code points
-	longest  int
-	pattern  *regexp.Regexp
-	format   *jsonschema.Format
+type numberPart struct{ bounds []bound }
 
-	bounds []bound
+type textPart struct {
+	shortest, longest int // code points
+	pattern           *regexp.Regexp
+	format            func(s []byte) bool // false may be that it does not know
+}
 
-	members     map[string]member
-	required    uint64 // bits of members
-	patterns    []patternPart
-	rest        *part // of members that nothing else is about; nil = any
-	fewest      int   // members
-	most        int
-	prefix      []*part
-	items       *part // beyond the prefix; nil = any
-	fewestItems int
-	mostItems   int
+type objectPart struct {
+	names        string   // of the members, one behind the other
+	members      []member // by name
+	required     uint64   // bits of members
+	patterns     []patternPart
+	rest         *part // of members that nothing else is about; nil = any
+	fewest, most int   // members
 }
 
 // member is a member that is declared or required. Its bit says that it was there; those beyond 64 have none.
 type member struct {
-	bit      uint64
+	from, to uint16 // its name in names
+	place    uint8  // of its bit, from 1; 0 = none
 	declared bool
 	part     *part
+}
+
+// bit is the member's in a set of 64.
+func (m *member) bit() uint64 {
+	if m.place == 0 {
+		return 0
+	}
+	return 1 << (m.place - 1)
 }
 
 type patternPart struct {
@@ -59,10 +79,34 @@ type patternPart struct {
 	part *part
 }
 
+type arrayPart struct {
+	prefix       []*part
+	items        *part // beyond the prefix; nil = any
+	fewest, most int
+}
+
+// find returns the member of a name; the zero member if it is none of them.
+func (o *objectPart) find(name []byte) member {
+	lo, hi := 0, len(o.members)
+	for lo < hi {
+		mid := int(uint(lo+hi) / 2)
+		m := &o.members[mid]
+		switch own := o.names[m.from:m.to]; {
+		case own == string(name):
+			return *m
+		case own < string(name):
+			lo = mid + 1
+		default:
+			hi = mid
+		}
+	}
+	return member{}
+}
+
 // listed are the scalars of an enum.
 type listed struct {
-	literals typeSet // null is there; see trueWord, falseWord
-	texts    map[string]struct{}
+	literals typeSet  // null is there; see trueWord, falseWord
+	texts    []string // sorted
 	numbers  []number
 }
 
@@ -129,7 +173,7 @@ func (q quickener) part(s *jsonschema.Schema) *part {
 	if s.Ref != nil && s.DraftVersion < 2019 { // nothing beside a $ref counts
 		return q.part(s.Ref)
 	}
-	p := &part{longest: math.MaxInt, most: math.MaxInt, mostItems: math.MaxInt}
+	p := &part{}
 	q[s] = p
 	if s.Bool != nil {
 		p.unknown = !*s.Bool
@@ -139,9 +183,13 @@ func (q quickener) part(s *jsonschema.Schema) *part {
 		p.unknown = true
 		return p
 	}
-	q.scalars(p, s)
+	p.scalars(s)
 	q.object(p, s)
 	q.array(p, s)
+	if same := p.plain(s); same != nil {
+		q[s] = same
+		return same
+	}
 	if s.Ref != nil && p.bare() && len(s.AllOf)+len(s.AnyOf)+len(s.OneOf) == 0 {
 		q[s] = q.part(s.Ref)
 		return q[s]
@@ -151,10 +199,26 @@ func (q quickener) part(s *jsonschema.Schema) *part {
 }
 
 // bare reports whether a part asks nothing of any value.
-func (p *part) bare() bool {
-	return !p.unknown && p.types == 0 && p.listed == nil && !p.texts && len(p.bounds)+len(p.members)+len(p.patterns)+len(p.prefix) == 0 &&
-		p.rest == nil && p.items == nil && p.fewest == 0 && p.most == math.MaxInt && p.fewestItems == 0 && p.mostItems == math.MaxInt
+func (p *part) bare() bool { return p.types == 0 && p.onlyTypes() }
+
+func (p *part) onlyTypes() bool {
+	return !p.unknown && p.listed == nil && p.text == nil && p.number == nil && p.object == nil && p.array == nil
 }
+
+// plain returns the part that all schemas have in common which ask for p's types and nothing else; nil if p is none such.
+func (p *part) plain(s *jsonschema.Schema) *part {
+	if s.Ref != nil || len(s.AllOf)+len(s.AnyOf)+len(s.OneOf) > 0 || !p.onlyTypes() {
+		return nil
+	}
+	return &plainParts[p.types]
+}
+
+var plainParts = func() (all [trueWord]part) {
+	for types := range all {
+		all[types].types = typeSet(types)
+	}
+	return all
+}()
 
 // rare reports whether a schema has keywords that are left to the library.
 func rare(s *jsonschema.Schema) bool {
@@ -164,14 +228,11 @@ func rare(s *jsonschema.Schema) bool {
 		s.ContentSchema != nil || len(s.Extensions) > 0
 }
 
-func (q quickener) scalars(p *part, s *jsonschema.Schema) {
+func (p *part) scalars(s *jsonschema.Schema) {
 	p.types = typesAsked(s)
-	p.format = s.Format
-	if s.Pattern != nil {
-		p.pattern = regexp.MustCompile(s.Pattern.String()) // the library has compiled it, but does not match bytes
+	if s.Format != nil || s.Pattern != nil || s.MinLength != nil || s.MaxLength != nil {
+		p.text = textOf(s)
 	}
-	p.shortest, p.longest = orElse(s.MinLength, 0), orElse(s.MaxLength, math.MaxInt)
-	p.texts = p.format != nil || p.pattern != nil || s.MinLength != nil || s.MaxLength != nil
 	if s.Enum != nil {
 		p.listed = listOf(s.Enum.Values)
 	}
@@ -183,6 +244,34 @@ func (q quickener) scalars(p *part, s *jsonschema.Schema) {
 	p.bound(s.ExclusiveMinimum, false, true)
 	p.bound(s.Maximum, true, false)
 	p.bound(s.ExclusiveMaximum, true, true)
+}
+
+func textOf(s *jsonschema.Schema) *textPart {
+	t := &textPart{shortest: orElse(s.MinLength, 0), longest: orElse(s.MaxLength, math.MaxInt)}
+	if s.Pattern != nil {
+		t.pattern = regexp.MustCompile(s.Pattern.String()) // the library has compiled it, but does not match bytes
+	}
+	if s.Format == nil {
+		return t
+	}
+	same := plainFormats[s.Format.Name]
+	switch {
+	case same == nil:
+		t.format = func(text []byte) bool { return s.Format.Validate(string(text)) == nil }
+	case s.Pattern == nil && s.MinLength == nil && s.MaxLength == nil:
+		return same
+	default:
+		t.format = same.format
+	}
+	return t
+}
+
+// plainFormats are the most frequent formats. They know most of what is in a format, and leave the rest to the library.
+var plainFormats = map[string]*textPart{
+	"date":      {longest: math.MaxInt, format: func(s []byte) bool { return len(s) == len(time.DateOnly) && isDate(s) }},
+	"date-time": {longest: math.MaxInt, format: func(s []byte) bool { return len(s) >= 20 && s[10] == 'T' && isDateTime(s) }},
+	"uuid":      {longest: math.MaxInt, format: isUUID[[]byte]},
+	"email":     {longest: math.MaxInt, format: func(s []byte) bool { return isEmail(string(s)) }},
 }
 
 func typesAsked(s *jsonschema.Schema) typeSet {
@@ -203,9 +292,13 @@ func orElse(n *int, otherwise int) int {
 }
 
 func (p *part) bound(r *big.Rat, upper, open bool) {
-	if r != nil {
-		p.bounds = append(p.bounds, bound{numberOf(r), upper, open})
+	if r == nil {
+		return
 	}
+	if p.number == nil {
+		p.number = &numberPart{}
+	}
+	p.number.bounds = append(p.number.bounds, bound{numberOf(r), upper, open})
 }
 
 // numberOf rounds a bound as ParseFloat rounds the numbers that are held against it.
@@ -218,7 +311,7 @@ func numberOf(r *big.Rat) number {
 }
 
 func listOf(values []any) *listed {
-	w := &listed{texts: map[string]struct{}{}}
+	w := &listed{}
 	for _, v := range values {
 		switch v := v.(type) {
 		case nil:
@@ -230,89 +323,103 @@ func listOf(values []any) *listed {
 				w.literals |= falseWord
 			}
 		case string:
-			w.texts[v] = struct{}{}
+			w.texts = append(w.texts, v)
 		case json.Number:
 			if r, ok := new(big.Rat).SetString(v.String()); ok {
 				w.numbers = append(w.numbers, numberOf(r))
 			}
 		} // no document is known to be equal to an array or object
 	}
+	slices.Sort(w.texts)
 	return w
 }
 
 func (q quickener) object(p *part, s *jsonschema.Schema) {
-	p.fewest, p.most = orElse(s.MinProperties, 0), orElse(s.MaxProperties, math.MaxInt)
-	p.members = make(map[string]member, len(s.Properties))
-	for _, name := range s.Required {
-		m, there := p.members[name]
-		if !there {
-			if len(p.members) == 64 {
-				p.unknown = true
-				return
-			}
-			m.bit = 1 << len(p.members)
-			p.required |= m.bit
-		}
-		p.members[name] = m
+	if len(s.Properties)+len(s.Required)+len(s.PatternProperties) == 0 && s.AdditionalProperties == nil && s.MinProperties == nil && s.MaxProperties == nil {
+		return
 	}
+	o := &objectPart{fewest: orElse(s.MinProperties, 0), most: orElse(s.MaxProperties, math.MaxInt)}
+	p.object = o
 	for re, sub := range s.PatternProperties {
-		p.patterns = append(p.patterns, patternPart{regexp.MustCompile(re.String()), q.part(sub)})
+		o.patterns = append(o.patterns, patternPart{regexp.MustCompile(re.String()), q.part(sub)})
 	}
 	switch rest := s.AdditionalProperties.(type) {
 	case bool:
 		if !rest {
-			p.rest = &part{unknown: true}
+			o.rest = &part{unknown: true}
 		}
 	case *jsonschema.Schema:
-		p.rest = q.part(rest)
+		o.rest = q.part(rest)
 	}
-	for name, sub := range s.Properties {
-		m, there := p.members[name]
-		if !there && len(p.members) < 64 {
-			m.bit = 1 << len(p.members)
+	p.unknown = !q.named(o, s) || p.unknown
+}
+
+// named fills in the members. It is false if the quick check cannot tell of so many, or of what is required.
+func (q quickener) named(o *objectPart, s *jsonschema.Schema) bool {
+	places := map[string]int{} // the required ones first: without its bit, nobody knows whether one was there
+	for _, name := range s.Required {
+		if places[name] == 0 {
+			places[name] = len(places) + 1
 		}
-		m.declared, m.part = true, q.part(sub)
-		p.unknown = p.unknown || there && m.part.unknown
-		p.members[name] = m
 	}
+	required := len(places)
+	names := slices.AppendSeq(slices.Collect(maps.Keys(places)), maps.Keys(s.Properties))
+	slices.Sort(names)
+	names = slices.Compact(names)
+	o.names = strings.Join(names, "")
+	if required > 64 || len(o.names) > math.MaxUint16 {
+		return false
+	}
+	o.required = 1<<required - 1
+	at, known := 0, true
+	for _, name := range names {
+		if places[name] == 0 && len(places) < 64 {
+			places[name] = len(places) + 1
+		}
+		m := member{from: uint16(at), to: uint16(at + len(name)), place: uint8(places[name])}
+		if sub, ok := s.Properties[name]; ok {
+			m.declared, m.part = true, q.part(sub)
+			known = known && (m.bit()&o.required == 0 || !m.part.unknown)
+		}
+		at = int(m.to)
+		o.members = append(o.members, m)
+	}
+	return known
 }
 
 func (q quickener) array(p *part, s *jsonschema.Schema) {
-	p.fewestItems, p.mostItems = orElse(s.MinItems, 0), orElse(s.MaxItems, math.MaxInt)
-	for _, sub := range s.PrefixItems {
-		p.prefix = append(p.prefix, q.part(sub))
+	prefix, rest := prefixOf(s)
+	a := &arrayPart{fewest: orElse(s.MinItems, 0), most: orElse(s.MaxItems, math.MaxInt)}
+	for _, sub := range prefix {
+		a.prefix = append(a.prefix, q.part(sub))
 	}
-	if s.Items2020 != nil {
-		p.items = q.part(s.Items2020)
-	}
-	switch items := s.Items.(type) { // before 2020
+	switch rest := rest.(type) {
+	case bool:
+		if !rest {
+			a.items = &part{unknown: true}
+		}
 	case *jsonschema.Schema:
-		p.items = q.part(items)
-	case []*jsonschema.Schema:
-		for _, sub := range items {
-			p.prefix = append(p.prefix, q.part(sub))
-		}
-		switch more := s.AdditionalItems.(type) {
-		case bool:
-			if !more {
-				p.items = &part{unknown: true}
-			}
-		case *jsonschema.Schema:
-			p.items = q.part(more)
-		}
+		a.items = q.part(rest)
+	}
+	if a.prefix != nil || a.items != nil || s.MinItems != nil || s.MaxItems != nil {
+		p.array = a
 	}
 }
 
 // others takes in the schemas that look at the same value.
 func (q quickener) others(p *part, s *jsonschema.Schema) {
+	c := &combined{}
 	if s.Ref != nil {
-		p.also = append(p.also, q.part(s.Ref))
+		c.all = append(c.all, q.part(s.Ref))
 	}
 	for _, sub := range s.AllOf {
-		p.also = append(p.also, q.part(sub))
+		c.all = append(c.all, q.part(sub))
 	}
-	for _, sub := range p.also {
+	for _, sub := range c.all {
 		p.unknown = p.unknown || sub.unknown
+	}
+	if len(c.all)+len(s.AnyOf)+len(s.OneOf) > 0 {
+		p.more = c
 	}
 	q.union(p, s.AnyOf)
 	if len(s.OneOf) > 0 {
@@ -332,7 +439,7 @@ func (q quickener) union(p *part, branches []*jsonschema.Schema) {
 		}
 	}
 	p.unknown = p.unknown || len(known) == 0
-	p.any = append(p.any, known)
+	p.more.any = append(p.more.any, known)
 }
 
 // apart reports whether no value fits two of the schemas, since they ask for different types.

@@ -261,3 +261,24 @@ func TestGateQuickAllocations(t *testing.T) {
 		t.Errorf("%v allocations, want none", n)
 	}
 }
+
+// What a quick check takes for a date or a time the library does.
+func TestQuickDates(t *testing.T) {
+	s := compile(t, `{"items":{"anyOf":[{"maxLength":10,"format":"date"},{"minLength":11,"format":"date-time"}]}}`)
+	known := 0
+	for _, year := range []string{"0000", "1900", "2000", "2023", "2024", "20x4", "-024"} {
+		for month := range 14 {
+			for day := range 33 {
+				date := fmt.Sprintf("%s-%02d-%02d", year, month, day)
+				for _, tail := range []string{"", "T00:00:00Z", "T23:59:59.5+23:59", "T23:59:60Z", "T24:00:00Z", "T12:00:00.Z", "t12:00:00z", "T12:00:00+24:00", "T1:00:00Z   ", "T12:60:00-00:00"} {
+					if k, _ := holdQuick(t, s, "dates", []byte(`["`+date+tail+`"]`)); k {
+						known++
+					}
+				}
+			}
+		}
+	}
+	if want := 3 * (366 + 365 + 366 + 365 + 366); known != want {
+		t.Errorf("%d are known, want %d", known, want)
+	}
+}

@@ -5,13 +5,11 @@ package schema
 import (
 	"bytes"
 	"hash/maphash"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 	"unicode/utf8"
-
-	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 )
@@ -47,7 +45,7 @@ func (p *part) fits(doc []byte) bool {
 
 // value reads a value that p asks something of; nil is any. depth is how many levels may still come.
 func (q *quickScan) value(p *part, depth int) bool {
-	if p == nil || p.also == nil && p.any == nil {
+	if p == nil || p.more == nil {
 		return q.once(p, depth)
 	}
 	q.Next()
@@ -61,13 +59,13 @@ func (q *quickScan) value(p *part, depth int) bool {
 		q.Scanner = start
 		return q.left >= 0 && q.value(p, depth)
 	}
-	for _, p := range p.also {
+	for _, p := range p.more.all {
 		if !again(p) {
 			return false
 		}
 	}
 	open := len(q.others)
-	for _, branches := range p.any {
+	for _, branches := range p.more.any {
 		if !slices.ContainsFunc(branches, func(p *part) bool {
 			q.others = q.others[:open]
 			return again(p)
@@ -112,7 +110,7 @@ func (p *part) lists(word typeSet) bool {
 
 func (q *quickScan) text(p *part) bool {
 	raw, escaped, fault := q.Text()
-	if fault != "" || p == nil || !p.texts && p.listed == nil {
+	if fault != "" || p == nil || p.text == nil && p.listed == nil {
 		return fault == ""
 	}
 	if escaped {
@@ -123,16 +121,20 @@ func (q *quickScan) text(p *part) bool {
 		raw = q.buf
 	}
 	if p.listed != nil {
-		if _, there := p.listed.texts[string(raw)]; !there {
+		if !slices.ContainsFunc(p.listed.texts, func(t string) bool { return t == string(raw) }) {
 			return false
 		}
 	}
-	if n := len(raw); n < p.shortest || n > p.longest || p.shortest > 0 {
-		if n = utf8.RuneCount(raw); n < p.shortest || n > p.longest {
+	return p.text == nil || p.text.fits(raw)
+}
+
+func (t *textPart) fits(s []byte) bool {
+	if t.shortest > 0 || len(s) > t.longest {
+		if n := utf8.RuneCount(s); n < t.shortest || n > t.longest {
 			return false
 		}
 	}
-	return (p.pattern == nil || p.pattern.Match(raw)) && (p.format == nil || inFormat(p.format, raw))
+	return (t.pattern == nil || t.pattern.Match(s)) && (t.format == nil || t.format(s))
 }
 
 func (q *quickScan) number(p *part) bool {
@@ -146,7 +148,7 @@ func (q *quickScan) number(p *part) bool {
 	if p == nil {
 		return true
 	}
-	if len(p.bounds) == 0 && p.listed == nil && (p.types&numberType != 0 || p.types == 0 || integer && p.types&integerType != 0) {
+	if p.number == nil && p.listed == nil && (p.types&numberType != 0 || p.types == 0 || integer && p.types&integerType != 0) {
 		return true
 	}
 	n, ok := readNumber(raw, integer)
@@ -154,10 +156,8 @@ func (q *quickScan) number(p *part) bool {
 	if !ok || p.types&(numberType) == 0 && p.types != 0 && (!whole || p.types&integerType == 0) {
 		return false
 	}
-	for _, b := range p.bounds {
-		if !b.holds(n) {
-			return false
-		}
+	if p.number != nil && slices.ContainsFunc(p.number.bounds, func(b bound) bool { return !b.holds(n) }) {
+		return false
 	}
 	return p.listed == nil || slices.ContainsFunc(p.listed.numbers, func(w number) bool { return w.exact && n.exact && w.float == n.float })
 }
@@ -180,23 +180,30 @@ func readNumber(raw []byte, integer bool) (number, bool) {
 	return number{f, plain}, err == nil
 }
 
+var (
+	anyObject = &objectPart{most: math.MaxInt}
+	anyArray  = &arrayPart{most: math.MaxInt}
+)
+
 func (q *quickScan) array(p *part, depth int) bool {
+	a := anyArray
+	if p != nil && p.array != nil {
+		a = p.array
+	}
 	n := 0
 	if q.Expect('['); q.Next() == ']' {
-		return q.Expect(']') == "" && (p == nil || p.fewestItems == 0)
+		return q.Expect(']') == "" && a.fewest == 0
 	}
 	for {
-		var item *part
-		if p != nil {
-			if item = p.items; n < len(p.prefix) {
-				item = p.prefix[n]
-			}
+		item := a.items
+		if n < len(a.prefix) {
+			item = a.prefix[n]
 		}
 		if n++; !q.value(item, depth-1) {
 			return false
 		}
 		if q.Next() == ']' {
-			return q.Expect(']') == "" && (p == nil || p.fewestItems <= n && n <= p.mostItems)
+			return q.Expect(']') == "" && a.fewest <= n && n <= a.most
 		}
 		if q.Expect(',') != "" {
 			return false
@@ -205,10 +212,14 @@ func (q *quickScan) array(p *part, depth int) bool {
 }
 
 func (q *quickScan) object(p *part, depth int) bool {
+	o := anyObject
+	if p != nil && p.object != nil {
+		o = p.object
+	}
 	open, seen, n := len(q.others), uint64(0), 0
 	if q.Expect('{'); q.Next() != '}' {
 		for {
-			if !q.member(p, &seen, open, depth) {
+			if !q.member(o, &seen, open, depth) {
 				return false
 			}
 			if n++; q.Next() == '}' {
@@ -220,11 +231,11 @@ func (q *quickScan) object(p *part, depth int) bool {
 		}
 	}
 	q.others = q.others[:open]
-	return q.Expect('}') == "" && (p == nil || seen&p.required == p.required && p.fewest <= n && n <= p.most)
+	return q.Expect('}') == "" && seen&o.required == o.required && o.fewest <= n && n <= o.most
 }
 
-// member reads a member of the object of p. seen has the bits of those before it; the hashes of the others begin at open.
-func (q *quickScan) member(p *part, seen *uint64, open, depth int) bool {
+// member reads a member of the object of o. seen has the bits of those before it; the hashes of the others begin at open.
+func (q *quickScan) member(o *objectPart, seen *uint64, open, depth int) bool {
 	if q.Next() != '"' {
 		return false
 	}
@@ -234,26 +245,24 @@ func (q *quickScan) member(p *part, seen *uint64, open, depth int) bool {
 	}
 	if escaped {
 		var ok bool
-		if q.buf, ok = event.Unescape(q.buf[:0], name); !ok || p != nil && len(p.patterns) > 0 {
+		if q.buf, ok = event.Unescape(q.buf[:0], name); !ok || len(o.patterns) > 0 {
 			return false // what is in buf does not outlive the value
 		}
 		name = q.buf
 	}
-	var m member
-	if p != nil {
-		m = p.members[string(name)]
-	}
-	if *seen&m.bit != 0 || m.bit == 0 && !q.first(name, open) {
+	m := o.find(name)
+	bit := m.bit()
+	if *seen&bit != 0 || bit == 0 && !q.first(name, open) {
 		return false
 	}
-	*seen |= m.bit
-	if p == nil || len(p.patterns) == 0 {
-		if p != nil && !m.declared {
-			m.part = p.rest
-		}
-		return q.value(m.part, depth-1)
+	*seen |= bit
+	switch {
+	case len(o.patterns) > 0:
+		return q.patterned(o, m, name, depth)
+	case !m.declared:
+		m.part = o.rest
 	}
-	return q.patterned(p, m, name, depth)
+	return q.value(m.part, depth-1)
 }
 
 // first reports whether a name without a bit was not in its object before. Two names may have one hash: then it does
@@ -268,19 +277,19 @@ func (q *quickScan) first(name []byte, open int) bool {
 }
 
 // patterned reads the value of a member of an object with patterns: everything that is about its name has a look.
-func (q *quickScan) patterned(p *part, m member, name []byte, depth int) bool {
+func (q *quickScan) patterned(o *objectPart, m member, name []byte, depth int) bool {
 	var about [8]*part
 	parts := about[:0]
 	if m.declared {
 		parts = append(parts, m.part)
 	}
-	for _, pat := range p.patterns {
+	for _, pat := range o.patterns {
 		if pat.name.Match(name) {
 			parts = append(parts, pat.part)
 		}
 	}
 	if len(parts) == 0 {
-		return q.value(p.rest, depth-1)
+		return q.value(o.rest, depth-1)
 	}
 	q.Next()
 	start := q.Scanner
@@ -294,20 +303,4 @@ func (q *quickScan) patterned(p *part, m member, name []byte, depth int) bool {
 		}
 	}
 	return true
-}
-
-// inFormat reports whether a string is in a format. Of the most frequent ones it tells by itself that a string is.
-func inFormat(f *jsonschema.Format, s []byte) bool {
-	plain := false
-	switch f.Name {
-	case "date":
-		plain = len(s) == len(time.DateOnly) && isDate(string(s))
-	case "date-time":
-		plain = len(s) >= len("2006-01-02T15:04:05Z") && s[10] == 'T' && isDateTime(string(s))
-	case "uuid":
-		plain = isUUID(s)
-	case "email":
-		plain = isEmail(string(s))
-	}
-	return plain || f.Validate(string(s)) == nil
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rialto-bridge/rialto/bridge"
@@ -87,4 +88,48 @@ func BenchmarkIngest(b *testing.B) {
 		send()
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+}
+
+// BenchmarkList lists the first page of ten thousand rules.
+func BenchmarkList(b *testing.B) {
+	s := memory.New(nil)
+	writes := make([]store.Write, 0, 500)
+	for i := range 10_000 {
+		k := store.Key{Kind: "Rule", Scope: "default", Name: "rule-" + strconv.Itoa(i)}
+		doc := `{"kind":"Rule","name":"` + k.Name + `","bus":"default","description":"` + strings.Repeat("x", 500) + `","pattern":{"type":["com.example.order"],"data":{"total":[{"numeric":[">",100]}]}},"targets":[{"target":"ops"}]}`
+		if writes = append(writes, store.Write{Key: k, Raw: []byte(doc)}); len(writes) == cap(writes) {
+			if _, err := s.Apply(b.Context(), writes); err != nil {
+				b.Fatal(err)
+			}
+			writes = writes[:0]
+		}
+	}
+	secret, doc, err := api.NewKey("bench", "definitions:read")
+	if err != nil {
+		b.Fatal(err)
+	}
+	keys := api.NewKeys()
+	if err := keys.Set(store.Document{Key: store.Key{Kind: "Key", Name: "bench"}, Revision: 1, Raw: doc}); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := s.Put(b.Context(), store.Key{Kind: "Bus", Name: "default"}, []byte(`{"kind":"Bus","name":"default"}`), store.Condition{}); err != nil {
+		b.Fatal(err)
+	}
+	a, err := api.New(api.Options{Bridge: newFakeBridge(), Store: s, Keys: keys, Kinds: []api.Kind{{Name: "Rule", Plural: "rules", Scoped: true}, {Name: "Bus", Plural: "buses"}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	req, err := http.NewRequest("GET", "http://127.0.0.1/v1/buses/default/rules?limit=100", nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	req.Header = http.Header{"Authorization": {"Bearer " + secret}}
+	w := &discard{header: http.Header{}}
+	b.ReportAllocs()
+	for b.Loop() {
+		clear(w.header)
+		if a.ServeHTTP(w, req); w.status != http.StatusOK {
+			b.Fatal("status", w.status)
+		}
+	}
 }

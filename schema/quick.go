@@ -105,8 +105,8 @@ func (o *objectPart) find(name []byte) member {
 
 // listed are the scalars of an enum.
 type listed struct {
-	literals typeSet  // null is there; see trueWord, falseWord
-	texts    []string // sorted
+	literals typeSet // null is there; see trueWord, falseWord
+	texts    []string
 	numbers  []number
 }
 
@@ -330,7 +330,6 @@ func listOf(values []any) *listed {
 			}
 		} // no document is known to be equal to an array or object
 	}
-	slices.Sort(w.texts)
 	return w
 }
 

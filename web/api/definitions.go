@@ -190,11 +190,9 @@ func (a *API) listDocuments(ctx context.Context, k *Kind, in *listIn) (*document
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		doc, err := k.showDoc(d, aside{brief: true})
-		if err != nil {
+		if err := k.writeDoc(&b, d, aside{brief: true}); err != nil {
 			return nil, err
 		}
-		b.Write(doc)
 	}
 	b.WriteByte(']')
 	if page.Cursor != "" {

@@ -208,40 +208,57 @@ func (k *Kind) statusOf(d store.Document, more aside) any {
 
 // showDoc is a document as it is answered: what is stored, less what is secret, and what the server owns.
 func (k *Kind) showDoc(d store.Document, more aside) ([]byte, error) {
+	var b bytes.Buffer
+	err := k.writeDoc(&b, d, more)
+	return b.Bytes(), err
+}
+
+// writeDoc is showDoc to the end of a buffer.
+func (k *Kind) writeDoc(b *bytes.Buffer, d store.Document, more aside) error {
 	raw := []byte(d.Raw)
 	if k.Redact != nil {
 		raw = k.Redact(raw)
 	}
-	b := bytes.NewBuffer(make([]byte, 0, len(raw)+160))
 	raw = bytes.TrimSpace(raw)
 	if len(raw) < 2 || raw[len(raw)-1] != '}' {
-		return nil, errors.New("stored definition " + d.Key.String() + " is no object")
+		return errors.New("stored definition " + d.Key.String() + " is no object")
 	}
+	b.Grow(len(raw) + 160)
 	b.Write(raw[:len(raw)-1])
 	first := len(bytes.TrimSpace(raw[1:len(raw)-1])) == 0
-	put := func(name string, v any) error {
+	name := func(name string) {
 		if !first {
 			b.WriteByte(',')
 		}
 		first = false
-		b.WriteString(`"` + name + `":`)
-		return encodeJSON(b, v)
+		b.WriteByte('"')
+		b.WriteString(name)
+		b.WriteString(`":`)
+	}
+	moment := func(t time.Time) {
+		b.Write(append(t.AppendFormat(append(b.AvailableBuffer(), '"'), time.RFC3339Nano), '"'))
 	}
 	var errs []error
 	if more.secret != "" {
-		errs = append(errs, put("secret", more.secret))
+		name("secret")
+		errs = append(errs, encodeJSON(b, more.secret))
 	}
 	if d.Revision != 0 {
-		errs = append(errs, put("revision", d.Revision))
+		name("revision")
+		b.Write(strconv.AppendUint(b.AvailableBuffer(), d.Revision, 10))
 	}
 	if !d.CreatedAt.IsZero() {
-		errs = append(errs, put("createdAt", d.CreatedAt.Format(time.RFC3339Nano)), put("updatedAt", d.UpdatedAt.Format(time.RFC3339Nano)))
+		name("createdAt")
+		moment(d.CreatedAt)
+		name("updatedAt")
+		moment(d.UpdatedAt)
 	}
 	if status := k.statusOf(d, more); status != nil {
-		errs = append(errs, put("status", status))
+		name("status")
+		errs = append(errs, encodeJSON(b, status))
 	}
 	b.WriteByte('}')
-	return b.Bytes(), errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // decodeStrict reads a whole document into v and refuses members that v does not have.

@@ -53,7 +53,7 @@ type Write struct {
 }
 
 // MaxWrites is how many writes a change set may have.
-const MaxWrites = 500
+const MaxWrites = 1000
 
 // Change is one entry of the feed. Deleted documents carry their key and revision only.
 type Change struct {
@@ -95,10 +95,13 @@ type Store interface {
 	// watches may see parts of it for a moment.
 	Apply(ctx context.Context, set []Write) ([]Document, error)
 	List(ctx context.Context, q Query) (Page, error)
-	// Watch calls fn for every document there is, in order of revision, then once with the zero Change ("caught up"), and then for every
-	// change as it happens, never skipping the last state of a document. It blocks until ctx is done or fn returns an
+	// Watch calls fn for every document there is, in order of revision, then once with a Change without a key ("caught up"), whose
+	// revision is that of the state it was told, and then for every change as it happens, never skipping the last state of a document. It blocks until ctx is done or fn returns an
 	// error, which it returns. It reconnects by itself; after a reconnect it may repeat documents.
 	Watch(ctx context.Context, fn func(Change) error) error
+	// WatchSince is Watch for those who know the state at a revision, which is not 0: what comes before the mark is the last
+	// state of every document that has changed since, deleted ones too. It is ErrTooOld when that is not known any more.
+	WatchSince(ctx context.Context, since uint64, fn func(Change) error) error
 	// Audit lists changes, the newest first. How far back they go is the implementation's to say.
 	Audit(ctx context.Context, q AuditQuery) (AuditPage, error)
 	// Close releases what the store holds. Calls under way end with an error.

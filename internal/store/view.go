@@ -18,6 +18,8 @@ const (
 	defaultLimit = 100
 	maxLimit     = 1000
 	watchBatch   = 256 // changes handed to a watcher between two looks at the lock
+	// keptDeletions is how many deletions are remembered for watchers that come back.
+	keptDeletions = 1000
 )
 
 // View is the state of a store as one process sees it, and the fan-out of its feed: the part that implementations
@@ -34,6 +36,7 @@ type View struct {
 	limit    int                 // length of log at which it is cleaned
 	watchers map[*watcher]bool   // who reads log
 	revision uint64              // of the last change applied
+	floor    uint64              // every deletion after this revision is in log
 	ready    bool                // the state is complete
 	closed   error               // why the view ended, or nil
 	changed  chan struct{}       // closed and replaced when any of the above changes
@@ -135,7 +138,7 @@ func (v *View) CaughtUp() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.ready {
-		v.ready = true
+		v.ready, v.floor = true, v.revision
 		v.signal()
 	}
 }
@@ -211,13 +214,21 @@ func pageLimit(limit int) (int, error) {
 
 // Watch is Store.Watch.
 func (v *View) Watch(ctx context.Context, fn func(Change) error) error {
+	return v.WatchSince(ctx, 0, fn)
+}
+
+// WatchSince is Store.WatchSince.
+func (v *View) WatchSince(ctx context.Context, since uint64, fn func(Change) error) error {
 	if err := v.until(ctx, func() bool { return v.ready }); err != nil {
 		return err
 	}
 	w := &watcher{}
 	defer v.leave(w)
 	// What there is must be whole when the mark comes, so it is one cut, not a read that later changes overtake.
-	start := v.join(w)
+	start, revision, err := v.join(w, since)
+	if err != nil {
+		return err
+	}
 	for _, e := range start {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -227,7 +238,7 @@ func (v *View) Watch(ctx context.Context, fn func(Change) error) error {
 		}
 	}
 	start = nil
-	if err := fn(Change{}); err != nil {
+	if err := fn(Change{Document: Document{Revision: revision}}); err != nil {
 		return err
 	}
 	batch := make([]*entry, 0, watchBatch)
@@ -277,19 +288,24 @@ func (v *View) until(ctx context.Context, done func() bool) error {
 	}
 }
 
-// join makes w a watcher and returns the documents there are.
-func (v *View) join(w *watcher) []*entry {
+// join makes w a watcher and returns what has become of documents since a revision, and the revision of that state. After
+// 0 that is every document there is.
+func (v *View) join(w *watcher, since uint64) ([]*entry, uint64, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	docs := make([]*entry, 0, len(v.docs))
-	for _, e := range v.log {
-		if !e.superseded && !e.Deleted {
-			docs = append(docs, e)
+	if since != 0 && (since < v.floor || since > v.revision) {
+		return nil, 0, ErrTooOld
+	}
+	i, _ := slices.BinarySearchFunc(v.log, since+1, func(e *entry, r uint64) int { return cmp.Compare(e.Revision, r) })
+	changes := make([]*entry, 0, len(v.log)-i)
+	for _, e := range v.log[i:] {
+		if !e.superseded && (since != 0 || !e.Deleted) {
+			changes = append(changes, e)
 		}
 	}
 	w.pos = v.revision
 	v.watchers[w] = true
-	return docs
+	return changes, v.revision, nil
 }
 
 func (v *View) leave(w *watcher) {
@@ -316,14 +332,29 @@ func (v *View) next(w *watcher, dst []*entry) ([]*entry, <-chan struct{}, error)
 	return dst, v.changed, v.closed
 }
 
-// clean drops from the log what no watcher needs: superseded states, and deletions that all have seen (those who come
-// later start from what there is). The caller holds mu.
+// clean drops from the log what no watcher needs: superseded states, and deletions that all have seen, but for the last
+// ones, which are for those who come back. The caller holds mu.
 func (v *View) clean() {
-	seen := v.revision
+	seen, deletions := v.revision, 0
 	for w := range v.watchers {
 		seen = min(seen, w.pos)
 	}
-	v.log = slices.DeleteFunc(v.log, func(e *entry) bool { return e.superseded || e.Deleted && e.Revision <= seen })
+	for _, e := range v.log {
+		if e.Deleted && !e.superseded {
+			deletions++
+		}
+	}
+	v.log = slices.DeleteFunc(v.log, func(e *entry) bool {
+		if e.superseded || !e.Deleted {
+			return e.superseded
+		}
+		if deletions <= keptDeletions || e.Revision > seen {
+			return false
+		}
+		deletions--
+		v.floor = max(v.floor, e.Revision)
+		return true
+	})
 	v.limit = 2*len(v.log) + 64
 }
 

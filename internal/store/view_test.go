@@ -22,13 +22,15 @@ func TestViewForgetsWhatNobodyNeeds(t *testing.T) {
 		change(fmt.Sprint("b", i), true)
 		change("same", false)
 	}
-	if n := len(v.log); n > 200 {
+	if n := len(v.log); n > 2*keptDeletions+200 {
 		t.Errorf("one document, and a log of %d states", n)
 	}
 
 	// A watcher in the middle keeps the deletions that it has not seen, and nothing else.
 	w := &watcher{}
-	v.join(w)
+	if _, _, err := v.join(w, 0); err != nil {
+		t.Fatal(err)
+	}
 	for i := range 5000 {
 		change(fmt.Sprint("c", i%100), i%2 == 0)
 	}
@@ -55,8 +57,62 @@ func TestViewForgetsWhatNobodyNeeds(t *testing.T) {
 	for range 200 {
 		change("same", false)
 	}
-	if n := len(v.log); n > 400 {
+	if n := len(v.log); n > 2*keptDeletions+400 {
 		t.Errorf("log of %d states after the watcher has left", n)
+	}
+}
+
+// Who comes back is told every deletion meanwhile, or that too many are forgotten.
+func TestViewSince(t *testing.T) {
+	v := NewView()
+	var revision uint64
+	change := func(name string, deleted bool) {
+		revision++
+		v.Apply(Change{Document: Document{Key: Key{Kind: "Bus", Name: name}, Revision: revision, Raw: []byte(`{}`)}, Deleted: deleted})
+	}
+	change("a", false)
+	change("b", false)
+	v.CaughtUp()
+	deleted := func(since uint64) (n int, err error) {
+		stop := errors.New("enough")
+		err = v.WatchSince(t.Context(), since, func(c Change) error {
+			switch {
+			case c.Key == (Key{}):
+				return stop
+			case c.Revision <= since:
+				t.Errorf("since %d: told revision %d", since, c.Revision)
+			case c.Deleted:
+				n++
+			}
+			return nil
+		})
+		if errors.Is(err, stop) {
+			err = nil
+		}
+		return n, err
+	}
+	if _, err := deleted(1); !errors.Is(err, ErrTooOld) {
+		t.Errorf("before the view was complete: %v", err)
+	}
+	for i := range keptDeletions {
+		change(fmt.Sprint("c", i), false)
+		change(fmt.Sprint("c", i), true)
+	}
+	if n, err := deleted(2); n != keptDeletions || err != nil {
+		t.Errorf("%d deletions, %v; want %d", n, err, keptDeletions)
+	}
+	for i := range 2 * keptDeletions {
+		change(fmt.Sprint("d", i), false)
+		change(fmt.Sprint("d", i), true)
+	}
+	if _, err := deleted(2); !errors.Is(err, ErrTooOld) {
+		t.Errorf("after many deletions: %v", err)
+	}
+	if n, err := deleted(revision - 20); n != 10 || err != nil {
+		t.Errorf("%d deletions, %v; want 10", n, err)
+	}
+	if _, err := deleted(revision + 1); !errors.Is(err, ErrTooOld) {
+		t.Errorf("a revision to come: %v", err)
 	}
 }
 

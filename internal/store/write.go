@@ -15,6 +15,10 @@ import (
 // ErrClosed is what calls on a closed store end with.
 var ErrClosed error = fault.New(fault.Unavailable, "the definitions store is closed")
 
+// ErrTooOld is the error of WatchSince for a revision that is too old, or that the store has not given: who gets it begins
+// again with Watch.
+var ErrTooOld error = fault.New(fault.Conflict, "what has changed since that revision is not known any more")
+
 // Check says whether a write of k may go on when current (nil = none) is what is stored: nil or a Conflict.
 func (c Condition) Check(k Key, current *Document) error {
 	switch {

@@ -162,10 +162,15 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 
 // Watch is store.Store.Watch. While the server is away it hears nothing, and all that was missed when it is back.
 func (s *Store) Watch(ctx context.Context, fn func(store.Change) error) error {
+	return s.WatchSince(ctx, 0, fn)
+}
+
+// WatchSince is store.Store.WatchSince.
+func (s *Store) WatchSince(ctx context.Context, since uint64, fn func(store.Change) error) error {
 	if err := s.reach(ctx); err != nil && fault.KindOf(err) != fault.Unavailable {
 		return err
 	}
-	return s.view.Watch(ctx, fn)
+	return s.view.WatchSince(ctx, since, fn)
 }
 
 // reach waits until the view has everything that was written before the call.

@@ -135,6 +135,11 @@ func (s *Store) Watch(ctx context.Context, fn func(store.Change) error) error {
 	return s.view.Watch(ctx, fn)
 }
 
+// WatchSince is store.Store.WatchSince.
+func (s *Store) WatchSince(ctx context.Context, since uint64, fn func(store.Change) error) error {
+	return s.view.WatchSince(ctx, since, fn)
+}
+
 // Close is store.Store.Close.
 func (s *Store) Close() error {
 	s.mu.Lock()

@@ -5,7 +5,9 @@ package storetest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -131,6 +133,41 @@ func (f *follower) names() []string {
 		}
 	}
 	return out
+}
+
+// testWatchSince is about a watcher that comes back.
+func testWatchSince(t *testing.T, s store.Store) {
+	kept, gone, late := key("Bus", "", "kept"), key("Bus", "", "gone"), key("Bus", "", "late")
+	put(t, s, kept, `{}`)
+	put(t, s, gone, `{}`)
+	since := put(t, s, key("Bus", "", "since"), `{}`).Revision
+	if err := s.Delete(bounded(t), gone, store.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	last := put(t, s, late, `{}`).Revision
+	enough := errors.New("enough")
+	var told []string
+	err := s.WatchSince(bounded(t), since, func(c store.Change) error {
+		switch {
+		case c.Key == (store.Key{}):
+			if c.Revision != last {
+				t.Errorf("the mark is at revision %d, and the state at %d", c.Revision, last)
+			}
+			return enough
+		case c.Deleted:
+			told = append(told, "-"+c.Name)
+		default:
+			told = append(told, c.Name)
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) || !slices.Equal(told, []string{"-gone", "late"}) {
+		t.Errorf("told %v, %v", told, err)
+	}
+	err = s.WatchSince(bounded(t), last+1000, func(store.Change) error { return nil })
+	if !errors.Is(err, store.ErrTooOld) {
+		t.Errorf("a revision to come: %v", err)
+	}
 }
 
 func key(kind, scope, name string) store.Key { return store.Key{Kind: kind, Scope: scope, Name: name} }

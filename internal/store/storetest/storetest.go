@@ -50,6 +50,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		{"WatchManyChanges", testWatchManyChanges},
 		{"WatchWhileWriting", testWatchWhileWriting},
 		{"WatchEnds", testWatchEnds},
+		{"WatchSince", testWatchSince},
 		{"Races", testRaces},
 		{"ChangeSet", testChangeSet},
 		{"ChangeSetRefuses", testChangeSetRefuses},

@@ -334,7 +334,7 @@ func TestDirectoryChangesTakeEffectAtOnce(t *testing.T) {
 		_, ack := s.tryConnect(packet.V5, "x", credentials(user, password))
 		return ack.Code
 	}
-	hashed, err := mqttgw.NormalizeDevice([]byte(`{"name":"h","password":{"value":"secret one"}}`))
+	hashed, err := mqttgw.NormalizeDevice([]byte(`{"name":"h","password":{"value":"secret one"}}`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

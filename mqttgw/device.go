@@ -96,21 +96,38 @@ func ParseDevice(doc []byte) (*Device, error) {
 }
 
 // NormalizeDevice checks a Device document and returns it with a password given as a value replaced by a salted hash, so
-// that what is stored and shown never holds the password.
-func NormalizeDevice(doc []byte) ([]byte, error) {
+// that what is stored and shown never holds the password. old is the document that is stored, nil if there is none: its hash
+// stays when it is the password's, so that writing the same again changes nothing.
+func NormalizeDevice(doc, old []byte) ([]byte, error) {
 	var d deviceDocument
 	if err := decodeDocument(doc, "Device", &d); err != nil {
 		return nil, err
 	}
 	if d.Password != nil && d.Password.Value != nil {
-		h, err := newHash([]byte(*d.Password.Value))
-		if err != nil {
-			return nil, fmt.Errorf("hash password: %w", err)
+		password := []byte(*d.Password.Value)
+		h := storedHash(old)
+		if h == nil || !h.accepts(password) {
+			var err error
+			if h, err = newHash(password); err != nil {
+				return nil, fmt.Errorf("hash password: %w", err)
+			}
 		}
 		text := h.String()
 		d.Password = &passwordDocument{Hash: &text}
 	}
 	return json.Marshal(&d)
+}
+
+// storedHash is the hash in a stored document; nil if there is none.
+func storedHash(doc []byte) *hash {
+	if doc == nil {
+		return nil
+	}
+	d, err := ParseDevice(doc)
+	if err != nil {
+		return nil // what cannot be read is replaced
+	}
+	return d.hash
 }
 
 func (d *deviceDocument) check(complain complaint) {

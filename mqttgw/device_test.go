@@ -57,7 +57,7 @@ func TestParseDevice(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := mqttgw.ParseDevice([]byte(tt.doc))
-			_, err2 := mqttgw.NormalizeDevice([]byte(tt.doc))
+			_, err2 := mqttgw.NormalizeDevice([]byte(tt.doc), nil)
 			if (err == nil) != (err2 == nil) {
 				t.Errorf("ParseDevice says %v, NormalizeDevice %v", err, err2)
 			}
@@ -84,20 +84,27 @@ func TestParseDevice(t *testing.T) {
 
 func TestNormalizedDeviceHoldsNoPassword(t *testing.T) {
 	const doc = `{"kind":"Device","name":"b","principal":"p","labels":{"a":"b"},"password":{"value":"very secret"},"clientIds":["x"]}`
-	one, err := mqttgw.NormalizeDevice([]byte(doc))
+	one, err := mqttgw.NormalizeDevice([]byte(doc), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(string(one), "secret") || !strings.Contains(string(one), `"hash":"$argon2id$v=19$`) {
 		t.Errorf("normalized: %s", one)
 	}
-	two, err := mqttgw.NormalizeDevice([]byte(doc))
+	two, err := mqttgw.NormalizeDevice([]byte(doc), nil)
 	if err != nil || string(one) == string(two) {
 		t.Errorf("the same salt twice, error %v", err)
 	}
-	again, err := mqttgw.NormalizeDevice(one)
+	again, err := mqttgw.NormalizeDevice(one, nil)
 	if err != nil || string(again) != string(one) {
 		t.Errorf("normalizing again: %s, %v, want no change", again, err)
+	}
+	if same, err := mqttgw.NormalizeDevice([]byte(doc), one); err != nil || string(same) != string(one) {
+		t.Errorf("the same password over its hash: %s, %v, want no change", same, err)
+	}
+	other, err := mqttgw.NormalizeDevice([]byte(strings.Replace(doc, "very", "most", 1)), one)
+	if err != nil || string(other) == string(one) {
+		t.Errorf("another password over a hash: %s, %v", other, err)
 	}
 	if _, err := mqttgw.ParseDevice([]byte(`{"name":"b","password":{"value":"very secret"},"x":1}`)); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("error %v repeats the secret, or there is none", err)

@@ -92,7 +92,7 @@ func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge, g *mqttgw.Gatew
 				if err != nil {
 					return nil, err
 				}
-				return mqttgw.NormalizeDevice(doc)
+				return mqttgw.NormalizeDevice(doc, old)
 			},
 			Redact: redactHash,
 		},

@@ -74,6 +74,11 @@ type Options struct {
 	Keys   *Keys
 	Kinds  []Kind // of definitions, without keys, which the API knows itself
 
+	// Changes makes change sets of the same kinds in the same store, also for others; nil makes its own.
+	Changes *Changes
+	// Declared says why a definition cannot be changed here: what it is declared by. "" is for one that can; nil for all.
+	Declared func(store.Key) string
+
 	Clients  Clients          // of the MQTT gateway; nil = it is off
 	Commands Commander        // the same
 	Schemas  *schema.Registry // nil = there is no registry
@@ -136,7 +141,7 @@ type API struct {
 	spec []byte // /openapi.json
 
 	kinds   []*Kind
-	writing chan struct{} // one definition is checked and written at a time, so that references hold
+	changes *Changes
 	streams chan struct{} // a place for each stream
 	closed  context.Context
 	close   context.CancelFunc
@@ -172,6 +177,9 @@ func New(o Options) (*API, error) {
 	if o.InForce == nil {
 		o.InForce = func(context.Context, store.Key, uint64) {}
 	}
+	if o.Declared == nil {
+		o.Declared = func(store.Key) string { return "" }
+	}
 	if o.Checks == nil {
 		o.Checks = func() []bridge.Check { return nil }
 	}
@@ -188,7 +196,10 @@ func New(o Options) (*API, error) {
 		o.SlowClient = 30 * time.Second
 	}
 	a := &API{o: o, log: o.Logger.With("component", "api"), metrics: newMetrics(o.Registerer), mux: chi.NewMux(),
-		writing: make(chan struct{}, 1), streams: make(chan struct{}, o.MaxStreams)}
+		changes: o.Changes, streams: make(chan struct{}, o.MaxStreams)}
+	if a.changes == nil {
+		a.changes = NewChanges(o.Store, o.Kinds, o.Schemas)
+	}
 	a.closed, a.close = context.WithCancel(context.Background())
 	a.mux.Use(middleware.GetHead)
 	a.mux.NotFound(func(w http.ResponseWriter, r *http.Request) { a.fail(w.(*reply), r, errNoRoute) })
@@ -223,6 +234,7 @@ func (a *API) addPlainRoutes() {
 	a.add("POST", "/v1/targets/{name}:enable", need{area: areaDefinitions, access: accessWrite}, a.enableTarget)
 	a.addConsentRoutes()
 	a.addDeviceRoutes()
+	a.add("POST", "/v1/definitions:apply", need{open: true}, a.applyDefinitions) // each document is checked
 	a.add("GET", "/v1/audit", need{area: areaAdmin, access: accessRead}, a.listAudit)
 	a.addCommandRoutes()
 	a.addSourceRoutes()

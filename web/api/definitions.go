@@ -260,14 +260,19 @@ func (a *API) putDocument(ctx context.Context, k *Kind, in *putIn) (*documentOut
 	if err != nil {
 		return nil, err
 	}
-	leave, err := a.enterWrite(ctx)
+	if !in.DryRun {
+		if err := a.undeclared(sk); err != nil {
+			return nil, err
+		}
+	}
+	leave, err := a.changes.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	leave = sync.OnceFunc(leave)
 	defer leave()
 	for range maxTries {
-		old, err := a.current(ctx, sk)
+		old, err := current(ctx, a.o.Store, sk)
 		if err != nil {
 			return nil, err
 		}
@@ -359,7 +364,12 @@ func (a *API) dryRun(k *Kind, sk store.Key, raw []byte, old *store.Document, war
 
 func (a *API) deleteDocument(ctx context.Context, k *Kind, in *deleteIn) (*nothingOut, error) {
 	sk := k.keyOf(requestOf(ctx))
-	leave, err := a.enterWrite(ctx)
+	if !in.DryRun {
+		if err := a.undeclared(sk); err != nil {
+			return nil, err
+		}
+	}
+	leave, err := a.changes.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -463,26 +473,12 @@ func (a *API) busExists(ctx context.Context, bus string) error {
 	return err
 }
 
-// current returns what is stored under a key, nil if nothing.
-func (a *API) current(ctx context.Context, sk store.Key) (*store.Document, error) {
-	d, err := a.o.Store.Get(ctx, sk)
-	switch {
-	case err == nil:
-		return &d, nil
-	case fault.KindOf(err) == fault.NotFound:
-		return nil, nil
+// undeclared refuses to change what files declare.
+func (a *API) undeclared(k store.Key) error {
+	if by := a.o.Declared(k); by != "" {
+		return fault.New(fault.Conflict, "%s is read-only here: definitions are declared by %s", k, by)
 	}
-	return nil, err
-}
-
-// enterWrite waits until no other definition is written by this process.
-func (a *API) enterWrite(ctx context.Context) (leave func(), err error) {
-	select {
-	case a.writing <- struct{}{}:
-		return func() { <-a.writing }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return nil
 }
 
 func etagOf(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }

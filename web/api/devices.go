@@ -84,7 +84,10 @@ func (a *API) blockDevice(blocked bool) handler {
 
 // editDocument sets a member of a document, or takes it out.
 func (a *API) editDocument(ctx context.Context, sk store.Key, name string, value json.RawMessage, set bool) (store.Document, error) {
-	leave, err := a.enterWrite(ctx)
+	if err := a.undeclared(sk); err != nil {
+		return store.Document{}, err
+	}
+	leave, err := a.changes.enter(ctx)
 	if err != nil {
 		return store.Document{}, err
 	}

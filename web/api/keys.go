@@ -224,6 +224,16 @@ func parseKey(doc []byte) (*keyDoc, error) {
 	return &k, k.check()
 }
 
+// makeKey gives a Key document as users write it a secret.
+func makeKey(doc []byte) (k *keyDoc, secret string, err error) {
+	if k, err = parseKey(doc); err != nil {
+		return nil, "", err
+	}
+	secret = newSecret()
+	k.Hash = HashKey(secret)
+	return k, secret, nil
+}
+
 // keyKind is the kind of the documents that this package owns.
 func keyKind() *Kind {
 	return &Kind{
@@ -309,12 +319,10 @@ func (a *API) createKey(ctx context.Context, in *keyIn) (*documentOut, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := parseKey(raw)
+	key, secret, err := makeKey(raw)
 	if err != nil {
 		return nil, err
 	}
-	secret := newSecret()
-	key.Hash = HashKey(secret)
 	if raw, err = marshalDoc(key); err != nil {
 		return nil, err
 	}

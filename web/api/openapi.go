@@ -258,6 +258,7 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 	onlyBus := queryDoc("bus", "only of this bus; needed by a key whose right is for a bus", nil)
 	sent := &huma.Schema{Type: "object", Description: "A CloudEvent in JSON format. What it lacks of the required attributes is filled in."}
 	ops := map[string]*huma.Operation{
+		"POST /v1/definitions:apply": applyOperation(),
 		"POST /v1/buses/{bus}/events": {
 			OperationID: "ingest-events", Tags: []string{"events"}, Summary: "Take events in", Parameters: []*huma.Param{bus},
 			Description: "CloudEvents in binary, structured or batch mode (HTTP binding 1.0.2). 202 means that every event is in the log. " +

@@ -376,10 +376,7 @@ func registration(ctx context.Context, in *schemaTextIn) (schema.Registration, s
 	if d.Schema == nil {
 		return reg, o, fault.Invalidf("/schema", "is missing")
 	}
-	reg.Text = string(d.Schema)
-	if json.Unmarshal(d.Schema, &reg.Text) != nil {
-		reg.Text = string(d.Schema) // the JSON itself
-	}
+	reg.Text = schemaText(d.Schema)
 	reg.Format, reg.References, reg.State = d.Format, d.References, d.State
 	o.Version, o.Policy = d.Version, d.Policy
 	if d.Compatibility == "" {

@@ -9,47 +9,130 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/rialto-bridge/rialto/rules"
+	"github.com/rialto-bridge/rialto/internal/fault"
 )
 
+// changeSet is what the flags of apply and diff say.
+type changeSet struct {
+	files      []string
+	prune      bool
+	labels     string
+	pruneKinds []string
+}
+
+func (s *changeSet) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringSliceVarP(&s.files, "filename", "f", nil, "file, folder or - for stdin; may be given more than once")
+	f.BoolVar(&s.prune, "prune", false, "remove what has the labels of -l and is in none of the files")
+	f.StringVarP(&s.labels, "labels", "l", "", "with --prune: a=b,c=d")
+	f.StringSliceVar(&s.pruneKinds, "prune-kinds", nil, "kinds that --prune removes (default: all but keys and devices)")
+}
+
+// check refuses flags that do not go together.
+func (s *changeSet) check(command string) error {
+	switch {
+	case len(s.files) == 0:
+		return usagef("%s needs -f FILE, -f DIR or -f -", command)
+	case s.prune && s.labels == "":
+		return usagef("--prune removes only what has labels that you name: -l team=cold-chain")
+	case !s.prune && (s.labels != "" || len(s.pruneKinds) > 0):
+		return usagef("-l and --prune-kinds go with --prune")
+	}
+	return nil
+}
+
+// body is the set as the server takes it.
+func (s *changeSet) body(docs []document) ([]byte, error) {
+	type prune struct {
+		Labels string   `json:"labels"`
+		Kinds  []string `json:"kinds,omitempty"`
+	}
+	var set struct {
+		Documents []json.RawMessage `json:"documents"`
+		Prune     *prune            `json:"prune,omitempty"`
+	}
+	for _, d := range docs {
+		set.Documents = append(set.Documents, d.Raw)
+	}
+	if s.prune {
+		set.Prune = &prune{Labels: s.labels}
+		for _, name := range s.pruneKinds {
+			k, err := kindNamed(name)
+			if err != nil {
+				return nil, err
+			}
+			set.Prune.Kinds = append(set.Prune.Kinds, k.name)
+		}
+	}
+	return json.Marshal(set)
+}
+
 func newApply(c *cli) *cobra.Command {
-	var files []string
+	var set changeSet
 	var dryRun bool
 	cmd := &cobra.Command{
-		Use:   "apply -f FILE|DIR|-",
-		Short: "Write definitions from files; what is there already stays as it is",
+		Use:   "apply -f FILE|DIR|- [--prune -l LABELS]",
+		Short: "Write definitions from files, all of them or none",
 		Long: `Write definitions. A file holds YAML documents separated by ---, or JSON; a folder stands for every
-.yaml, .yml and .json below it; - is stdin. Buses, targets, devices and keys are written before
-rules, whatever their order in the files. All files are read before anything is written; after
-that a document that is refused does not stop the others.`,
+.yaml, .yml and .json below it; - is stdin. All documents are checked together, so a rule may name a
+target of the same files, whatever their order; when one is wrong, every complaint is told with file
+and line, and nothing is written. What is there already stays as it is.
+
+With --prune, definitions that have all of the labels of -l and are in none of the files are removed
+by the same change. Keys and devices are only removed when --prune-kinds names them; the buses
+default and devices, and schemas, never are.
+
+A set has at most 500 documents, those that are removed among them, and 16 MiB.`,
 		Example: `  rialto apply -f bridge.yaml
+  rialto apply -f definitions/ --prune -l managed-by=git
   rialto get rules -o yaml | rialto apply -f - --dry-run`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(files) == 0 {
-				return usagef("apply needs -f FILE, -f DIR or -f -")
+			if err := set.check("apply"); err != nil {
+				return err
 			}
-			return c.apply(cmd.Context(), files, dryRun)
+			return c.apply(cmd.Context(), &set, dryRun)
 		},
 	}
-	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "file, folder or - for stdin; may be given more than once")
+	set.flags(cmd)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "let the server check everything and write nothing")
 	return cmd
 }
 
 // applied is what became of one document.
 type applied struct {
-	Kind    string `json:"kind"`
-	Bus     string `json:"bus,omitempty"`
-	Name    string `json:"name"`
-	Outcome string `json:"outcome"`          // created, configured, unchanged, failed
-	Secret  string `json:"secret,omitempty"` // of a key that was created: shown this once
-	Error   string `json:"error,omitempty"`
+	Kind        string `json:"kind"`
+	Bus         string `json:"bus,omitempty"`
+	Group       string `json:"group,omitempty"`
+	Name        string `json:"name"`
+	Outcome     string `json:"outcome"` // created, configured, unchanged, pruned
+	OldRevision uint64 `json:"oldRevision,omitempty"`
+	Revision    uint64 `json:"revision,omitempty"`
+	Version     int    `json:"version,omitempty"` // of a schema
+	Secret      string `json:"secret,omitempty"`  // of a key that was created: shown this once
 
 	Warnings []warning `json:"warnings,omitempty"` // it was taken, and can hardly do what it is meant to
+
+	Before        json.RawMessage `json:"before,omitempty"`
+	After         json.RawMessage `json:"after,omitempty"`
+	SecretsDiffer bool            `json:"secretsDiffer,omitempty"`
+}
+
+// resource is what it is about.
+func (a *applied) resource() resource {
+	for _, k := range kinds {
+		if k.name == a.Kind {
+			return resource{kind: k, bus: a.Bus, name: a.Name}
+		}
+	}
+	if a.Kind == schemaKind.name {
+		return resource{kind: schemaKind, bus: a.Group, name: a.Name}
+	}
+	return resource{kind: kind{name: a.Kind}, name: a.Name} // of a newer server
 }
 
 // warning is a doubt of the server about a document.
@@ -62,143 +145,92 @@ type warning struct {
 // warn says on stderr what is doubtful about a document.
 func (c *cli) warn(doc document, warnings []warning) {
 	for _, w := range warnings {
-		fmt.Fprintf(c.err, "warning: %s (%s): %s: %s\n", doc, doc.from, clean(orDefault(w.Pointer, "(the whole)")), clean(w.Message))
+		fmt.Fprintf(c.err, "warning: %s: %s\n", doc, clean(doc.Complain(w.Pointer, w.Message).Error()))
 		if w.Fix != "" {
 			fmt.Fprintf(c.err, "  write instead: %s\n", clean(w.Fix))
 		}
 	}
 }
 
-func (c *cli) apply(ctx context.Context, files []string, dryRun bool) error {
-	docs, err := c.readDocuments(files)
+func (c *cli) apply(ctx context.Context, set *changeSet, dryRun bool) error {
+	query := url.Values{}
+	if dryRun {
+		query.Set("dryRun", "true")
+	}
+	docs, results, err := c.send(ctx, set, query)
 	if err != nil {
 		return err
+	}
+	var lines []json.RawMessage
+	for i, result := range results {
+		if i < len(docs) {
+			c.warn(docs[i], result.Warnings)
+		}
+		if c.output == "table" {
+			c.printApplied(&result, dryRun)
+		}
+		raw, err := json.Marshal(result)
+		if err != nil {
+			return err
+		}
+		lines = append(lines, raw)
+	}
+	if c.output == "table" {
+		return nil
+	}
+	return c.printList(lines, nil)
+}
+
+func (c *cli) printApplied(result *applied, dryRun bool) {
+	suffix := ""
+	if dryRun {
+		suffix = " (dry run)"
+	}
+	fmt.Fprintf(c.out, "%s %s%s\n", result.resource(), clean(result.Outcome), suffix)
+	if result.Secret != "" {
+		fmt.Fprintf(c.out, "  its secret, shown this once: %s\n", result.Secret)
+	}
+}
+
+// send reads the files of a set and has the server carry it out. The results are of the documents, in their order, and then
+// of what is pruned.
+func (c *cli) send(ctx context.Context, set *changeSet, query url.Values) ([]document, []applied, error) {
+	docs, err := c.readDocuments(set.files)
+	if err != nil {
+		return nil, nil, err
+	}
+	body, err := set.body(docs)
+	if err != nil {
+		return nil, nil, err
 	}
 	cl, err := c.client()
 	if err != nil {
+		return nil, nil, err
+	}
+	a, err := cl.do(ctx, request{Method: http.MethodPost, Path: "/v1/definitions:apply", Query: query,
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: body})
+	if err != nil {
+		return nil, nil, inFiles(docs, err)
+	}
+	var answer struct {
+		Results []applied `json:"results"`
+	}
+	if err := json.Unmarshal(a.Body, &answer); err != nil || len(answer.Results) < len(docs) {
+		return nil, nil, errors.Join(errors.New("unreadable answer"), err)
+	}
+	return docs, answer.Results, nil
+}
+
+// inFiles turns complaints of the server about documents of a set into such about files.
+func inFiles(docs []document, err error) error {
+	var p *problem
+	if !errors.As(err, &p) || len(p.Errors) == 0 {
 		return err
 	}
-	var first error
-	var results []json.RawMessage
-	fresh := map[string]bool{} // what a dry run would have made
-	for _, doc := range docs {
-		result, err := cl.applyOne(ctx, doc, dryRun)
-		if err != nil && dryRun && onlyMissing(err, doc, fresh) {
-			result.Outcome, err = "created", nil
-		}
-		fresh[doc.kind.name+"/"+doc.name] = result.Outcome == "created"
-		if err != nil {
-			result.Outcome, result.Error = "failed", err.Error()
-			c.complain(fmt.Errorf("%s (%s): %w", doc, doc.from, err))
-			if first == nil {
-				first = err
-			}
-		}
-		c.warn(doc, result.Warnings)
-		if c.output == "table" && err == nil {
-			suffix := ""
-			if dryRun {
-				suffix = " (dry run)"
-			}
-			fmt.Fprintf(c.out, "%s %s%s\n", doc, result.Outcome, suffix)
-			if result.Secret != "" {
-				fmt.Fprintf(c.out, "  its secret, shown this once: %s\n", result.Secret)
-			}
-		}
-		raw, marshalErr := json.Marshal(result)
-		if marshalErr != nil {
-			return marshalErr
-		}
-		results = append(results, raw)
-		if exitCode(err) == exitUnreachable {
-			break // the others would say the same
-		}
-	}
-	if c.output != "table" {
-		if err := c.printList(results, nil); err != nil {
-			return err
-		}
-	}
-	if first != nil {
-		return &codeError{exitCode(first), errQuiet}
-	}
-	return nil
-}
-
-// applyOne writes one document, unless it is there already, and only if nobody else changes it meanwhile.
-func (cl *client) applyOne(ctx context.Context, doc document, dryRun bool) (applied, error) {
-	result := applied{Kind: doc.kind.name, Bus: doc.bus, Name: doc.name}
-	header := http.Header{"Content-Type": {"application/json"}}
-	before, err := cl.fetch(ctx, doc.resource)
-	switch {
-	case err == nil && before.etag != "":
-		header.Set("If-Match", before.etag)
-	case exitCode(err) == exitNotFound:
-		header.Set("If-None-Match", "*")
-	case err != nil:
-		return result, err
-	}
-	created := err != nil
-
-	r := request{Method: http.MethodPut, Path: doc.path(), Header: header, Body: doc.raw}
-	if created && doc.kind.name == "Key" {
-		// Only the answer to a POST holds the secret.
-		r.Method, r.Path = http.MethodPost, doc.kind.path("")
-		header.Del("If-None-Match")
-	}
-	if dryRun {
-		r.Query = url.Values{"dryRun": {"true"}}
-	}
-	after, err := cl.do(ctx, r)
-	if err != nil {
-		return result, err
-	}
-	var aside struct {
-		Secret string `json:"secret"`
-		Status struct {
-			Warnings []warning `json:"warnings"`
-		} `json:"status"`
-	}
-	if err := json.Unmarshal(after.Body, &aside); err != nil {
-		return result, fmt.Errorf("unreadable answer: %w", err)
-	}
-	result.Warnings = aside.Status.Warnings
-	switch {
-	case created:
-		result.Outcome = "created"
-		if doc.kind.name == "Key" && !dryRun {
-			result.Secret = aside.Secret
-		}
-	case sameDocument(doc.kind, before.raw, after.Body):
-		result.Outcome = "unchanged"
-	default:
-		result.Outcome = "configured"
-	}
-	return result, nil
-}
-
-// onlyMissing reports whether a dry run refused a rule for nothing but what the same run would make before it: its bus
-// or its targets.
-func onlyMissing(err error, doc document, fresh map[string]bool) bool {
-	var p *problem
-	if doc.kind.name != "Rule" || !errors.As(err, &p) {
-		return false
-	}
-	if p.Status == http.StatusNotFound && fresh["Bus/"+doc.bus] {
-		_, err := rules.ParseRule(doc.raw) // the server had not looked into it yet
-		return err == nil
-	}
-	var rule struct {
-		Targets []struct{ Target string }
-	}
-	if p.Status != http.StatusBadRequest || len(p.Errors) == 0 || json.Unmarshal(doc.raw, &rule) != nil {
-		return false
-	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "nothing was written: %s", p)
 	for _, e := range p.Errors {
-		var i int
-		if _, err := fmt.Sscanf(e.Pointer, "/targets/%d/target", &i); err != nil || i < 0 || i >= len(rule.Targets) || !fresh["Target/"+rule.Targets[i].Target] {
-			return false
-		}
+		b.WriteString("\n  " + clean(placed(docs, fault.Detail{Pointer: e.Pointer, Detail: e.Detail})))
 	}
-	return true
+	return &codeError{p.exitCode(), errors.New(b.String())}
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,11 +15,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/rialto-bridge/rialto/internal/egress"
-	"github.com/rialto-bridge/rialto/rules"
-	"github.com/rialto-bridge/rialto/targets"
-	"github.com/rialto-bridge/rialto/targets/webhook"
 )
 
 func writeFile(t *testing.T, name, text string) {
@@ -53,16 +47,16 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path := r.URL.Path
+	if path == "/v1/definitions:apply" {
+		s.apply(w, r)
+		return
+	}
 	if r.Method != http.MethodGet {
 		s.writes = append(s.writes, r.Method+" "+r.URL.String())
 	}
 	switch r.Method {
 	case http.MethodGet:
 		s.read(w, r, path)
-	case http.MethodPost:
-		s.store(w, r, path, true)
-	case http.MethodPut:
-		s.store(w, r, path, false)
 	case http.MethodDelete:
 		if _, ok := s.docs[path]; !ok {
 			says(404, `{"detail":"there is no `+path+`"}`)(w, r)
@@ -109,46 +103,81 @@ func (s *shelf) dressed(path string, doc json.RawMessage) []byte {
 	return fmt.Appendf(nil, `{"revision":%d,"createdAt":"2026-11-29T20:00:00Z","updatedAt":"2026-11-29T20:12:00Z",%s`, s.revs[path], doc[1:])
 }
 
-func (s *shelf) store(w http.ResponseWriter, r *http.Request, path string, post bool) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil || !json.Valid(body) {
+// apply takes a change set: all of it, unless a document has a member "bad".
+func (s *shelf) apply(w http.ResponseWriter, r *http.Request) {
+	var set struct {
+		Documents []json.RawMessage
+		Prune     *struct {
+			Labels string
+			Kinds  []string
+		}
+	}
+	if err := json.NewDecoder(r.Body).Decode(&set); err != nil {
 		says(400, `{"detail":"invalid"}`)(w, r)
 		return
 	}
-	var doc struct {
-		Name string `json:"name"`
-		Bad  string `json:"bad"`
+	dryRun := r.URL.Query().Get("dryRun") == "true"
+	results := []map[string]any{}
+	var bad []string
+	for i, raw := range set.Documents {
+		var doc struct{ Kind, Name, Bus, Bad string }
+		if err := json.Unmarshal(raw, &doc); err != nil || doc.Bad != "" {
+			bad = append(bad, fmt.Sprintf(`{"pointer":"/documents/%d/bad","detail":"is not known"}`, i))
+			continue
+		}
+		k, err := kindNamed(doc.Kind)
+		if err != nil {
+			bad = append(bad, fmt.Sprintf(`{"pointer":"/documents/%d/kind","detail":"is not known"}`, i))
+			continue
+		}
+		if k.inBus && doc.Bus == "" {
+			doc.Bus = defaultBus
+		}
+		if !k.inBus {
+			doc.Bus = ""
+		}
+		path := resource{kind: k, bus: doc.Bus, name: doc.Name}.path()
+		raw, _ = own(k, raw)
+		old, there := s.docs[path]
+		result := map[string]any{"kind": doc.Kind, "bus": doc.Bus, "name": doc.Name, "outcome": "created", "after": raw}
+		if there {
+			result["outcome"], result["before"] = "configured", old
+		}
+		if there && alike(old, raw) {
+			result["outcome"] = "unchanged"
+		}
+		if !there && doc.Kind == "Key" && !dryRun {
+			result["secret"] = "rk_" + doc.Name
+		}
+		if r.URL.Query().Get("show") != "true" {
+			delete(result, "before")
+			delete(result, "after")
+		}
+		results = append(results, result)
+		if !dryRun && result["outcome"] != "unchanged" {
+			defer func() {
+				if bad == nil {
+					s.rev++
+					s.docs[path], s.revs[path] = raw, s.rev
+					s.writes = append(s.writes, path)
+				}
+			}()
+		}
 	}
-	json.Unmarshal(body, &doc)
-	if post {
-		path += "/" + doc.Name
+	if set.Prune != nil {
+		results = append(results, map[string]any{"kind": "Target", "name": "pruned-" + strings.Join(set.Prune.Kinds, "-") + set.Prune.Labels, "outcome": "pruned",
+			"before": json.RawMessage(`{"kind":"Target","name":"gone"}`)})
 	}
-	if base, rule := strings.CutSuffix(filepath.Dir(path), "/rules"); rule && base != "/v1/buses/default" && s.docs[base] == nil {
-		says(404, `{"detail":"there is no `+base+`"}`)(w, r)
+	if bad != nil {
+		says(400, `{"detail":"invalid","errors":[`+strings.Join(bad, ",")+`]}`)(w, r)
 		return
 	}
-	_, exists := s.docs[path]
-	etag := fmt.Sprintf(`"%d"`, s.revs[path])
-	switch {
-	case doc.Bad != "":
-		says(400, `{"detail":"invalid","errors":[{"pointer":"/bad","detail":"is not known"}]}`)(w, r)
-		return
-	case r.Header.Get("If-None-Match") == "*" && exists, r.Header.Get("If-Match") != "" && r.Header.Get("If-Match") != etag:
-		says(412, `{"detail":"has changed"}`)(w, r)
-		return
-	}
-	if r.URL.Query().Get("dryRun") != "true" && string(s.docs[path]) != string(body) {
-		s.rev++
-		s.docs[path], s.revs[path] = body, s.rev
-	}
-	answer := s.dressed(path, body)
-	if post {
-		answer = fmt.Appendf(nil, `{"secret":"rk_%s",%s`, doc.Name, answer[1:])
-	}
-	if !exists {
-		w.WriteHeader(http.StatusCreated)
-	}
-	w.Write(answer)
+	json.NewEncoder(w).Encode(map[string]any{"results": results})
+}
+
+func alike(a, b json.RawMessage) bool {
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && cmp.Equal(x, y)
 }
 
 const bridgeYAML = `# everything of a small bridge, in the wrong order
@@ -192,7 +221,7 @@ func TestApply(t *testing.T) {
 	if got.code != exitOK || got.out != want {
 		t.Fatalf("first: exit %d, %s%s; want\n%s", got.code, got.out, got.err, want)
 	}
-	if diff := cmp.Diff(`{"bus":"devices","kind":"Rule","name":"too-warm","pattern":{"data":{"door":[{"anything-but":"open"}],`+
+	if diff := cmp.Diff(`{"kind":"Rule","name":"too-warm","bus":"devices","pattern":{"data":{"door":[{"anything-but":"open"}],`+
 		`"temperature":[{"numeric":["\u003e",8]}]},"type":["com.acme.telemetry"]},"targets":[{"target":"ops-webhook"}]}`,
 		string(shelf.docs["/v1/buses/devices/rules/too-warm"])); diff != "" {
 		t.Errorf("stored rule (-want +got)\n%s", diff)
@@ -250,70 +279,132 @@ targets:
 	}
 }
 
-func TestApplyGoesOnAfterARefusal(t *testing.T) {
-	_, server := newShelf(t)
+// What the server refuses is told with file, line and document, and nothing is written.
+func TestApplyIsToldWhere(t *testing.T) {
+	shelf, server := newShelf(t)
 	dir := t.TempDir()
-	writeFile(t, filepath.Join(dir, "b", "one.yaml"), "kind: Target\nname: wrong\nbad: \"yes\"\n")
+	writeFile(t, filepath.Join(dir, "b", "one.yaml"), "kind: Bus\nname: fine\n---\nkind: Target\nname: wrong\nbad: \"yes\"\n")
 	writeFile(t, filepath.Join(dir, "a.json"), `{"kind":"Target","name":"right"}`)
-	writeFile(t, filepath.Join(dir, "notes.txt"), "not a definition")
-	writeFile(t, filepath.Join(dir, ".hidden", "x.yaml"), "not: a definition")
+	writeFile(t, filepath.Join(dir, "c.json"), "{\"kind\":\"Rule\",\n\"name\":\"r\",\n\"bad\":\"yes\"}")
 	got := rialto(t, server, "", "apply", "-f", dir)
-	if got.code != exitFailed || got.out != "target/right created\n" {
-		t.Errorf("exit %d, stdout %q", got.code, got.out)
+	if got.code != exitFailed || got.out != "" || len(shelf.docs) != 0 {
+		t.Errorf("exit %d, stdout %q, %d stored", got.code, got.out, len(shelf.docs))
 	}
-	for _, want := range []string{"target/wrong", "one.yaml", "/bad: is not known"} {
+	for _, want := range []string{"nothing was written", filepath.Join(dir, "b", "one.yaml") + ":6 (document 2): /bad: is not known\n", filepath.Join(dir, "c.json") + ":3: /bad: is not known\n"} {
 		if !strings.Contains(got.err, want) {
 			t.Errorf("stderr %q does not say %q", got.err, want)
 		}
 	}
 }
 
-// A dry run of a whole file does not stumble over what the file itself would make first.
-func TestApplyDryRunOfReferences(t *testing.T) {
-	missing := func(pointer string) http.HandlerFunc {
-		return says(400, `{"detail":"invalid","errors":[{"pointer":"`+pointer+`","detail":"there is no target of this name"}]}`)
+func TestApplyPrune(t *testing.T) {
+	_, server := newShelf(t)
+	for _, args := range [][]string{{"--prune"}, {"-l", "a=b"}, {"--prune-kinds", "keys"}, {"--prune", "-l", "a=b", "--prune-kinds", "gizmos"}} {
+		if got := rialto(t, server, "{kind: Bus, name: a}", append([]string{"apply", "-f", "-"}, args...)...); got.code != exitUsage {
+			t.Errorf("%v: exit %d, %s", args, got.code, got.err)
+		}
 	}
-	server := serve(t, map[string]http.HandlerFunc{
-		"GET /":                            says(404, `{}`),
-		"PUT /v1/targets/a":                says(201, `{}`),
-		"PUT /v1/buses/default/rules/good": missing("/targets/0/target"),
-		"PUT /v1/buses/default/rules/bad":  missing("/targets/1/target"),
-		"PUT /v1/buses/none/rules/lost":    says(404, `{"detail":"no bus none"}`),
-	})
-	got := rialto(t, server, `
-{kind: Target, name: a}
----
-{kind: Rule, name: good, targets: [{target: a}]}
----
-{kind: Rule, name: bad, targets: [{target: a}, {target: b}]}
----
-{kind: Rule, name: lost, bus: none, targets: [{target: a}]}
-`, "apply", "-f", "-", "--dry-run")
-	if want := "target/a created (dry run)\nrule/good created (dry run)\n"; got.code != exitFailed || got.out != want {
-		t.Errorf("exit %d, %s%s; want\n%s", got.code, got.out, got.err, want)
+	got := rialto(t, server, "{kind: Bus, name: a}", "apply", "-f", "-", "--prune", "-l", "a=b", "--prune-kinds", "keys,Rule")
+	if want := "bus/a created\ntarget/pruned-Key-Rulea=b pruned\n"; got.code != exitOK || got.out != want {
+		t.Errorf("exit %d, %s%s; want %s", got.code, got.out, got.err, want)
 	}
 }
 
 // What the server doubts is said on stderr, and changes neither the outcome nor the exit code.
 func TestApplyWarnings(t *testing.T) {
-	const doubt = `"status":{"warnings":[{"pointer":"/pattern/type","message":"is always true\u001b[2J","fix":"[1]"}]}`
+	const doubt = `"warnings":[{"pointer":"/pattern/type","message":"is always true\u001b[2J","fix":"[1]"}]`
 	server := serve(t, map[string]http.HandlerFunc{
-		"GET /v1/buses/default/rules/old": says(200, `{"kind":"Rule","name":"old"}`),
-		"GET /":                           says(404, `{}`),
-		"PUT /v1/buses/default/rules/old": says(200, `{"kind":"Rule","name":"old",`+doubt+`}`),
-		"PUT /v1/buses/default/rules/new": says(201, `{"kind":"Rule","name":"new",`+doubt+`}`),
+		"POST /v1/definitions:apply": says(200, `{"results":[{"kind":"Rule","bus":"default","name":"old","outcome":"unchanged",`+doubt+`},{"kind":"Rule","bus":"default","name":"new","outcome":"created",`+doubt+`}]}`),
 	})
 	docs := "{kind: Rule, name: old}\n---\n{kind: Rule, name: new}\n"
 	got := rialto(t, server, docs, "apply", "-f", "-")
 	if want := "rule/old unchanged\nrule/new created\n"; got.code != exitOK || got.out != want {
 		t.Errorf("exit %d, %s; want\n%s", got.code, got.out, want)
 	}
-	if want := "warning: rule/new (stdin, document 2): /pattern/type: is always true\uFFFD[2J\n  write instead: [1]\n"; !strings.HasSuffix(got.err, want) || strings.Count(got.err, "warning: ") != 2 {
+	if want := "warning: rule/new: stdin:3 (document 2): /pattern/type: is always true\uFFFD[2J\n  write instead: [1]\n"; !strings.HasSuffix(got.err, want) || strings.Count(got.err, "warning: ") != 2 {
 		t.Errorf("stderr %q, want at its end %q", got.err, want)
 	}
 	got = rialto(t, server, docs, "apply", "-f", "-", "-o", "jsonl")
 	if want := `{"kind":"Rule","bus":"default","name":"new","outcome":"created","warnings":[{"pointer":"/pattern/type",`; !strings.Contains(got.out, want) {
 		t.Errorf("-o jsonl: %s", got.out)
+	}
+}
+
+func TestDiff(t *testing.T) {
+	_, server := newShelf(t)
+	if got := rialto(t, server, bridgeYAML, "apply", "-f", "-"); got.code != exitOK {
+		t.Fatal(got.err)
+	}
+	if got := rialto(t, server, bridgeYAML, "diff", "-f", "-"); got.code != exitOK || got.out != "" {
+		t.Errorf("of what is there: exit %d, %s%s", got.code, got.out, got.err)
+	}
+	got := rialto(t, server, strings.Replace(bridgeYAML, "168h", "24h", 1)+"---\nkind: Target\nname: more\n", "diff", "-f", "-", "--prune", "-l", "a=b")
+	want := `--- live bus/devices
++++ new  bus/devices
+@@ -1,5 +1,5 @@
+ kind: Bus
+ name: devices
+ retention:
+-  maxAge: 168h
++  maxAge: 24h
+ schemaPolicy: "off"
+--- /dev/null
++++ new  target/more
+@@ -0,0 +1,2 @@
++kind: Target
++name: more
+--- live target/pruned-a=b
++++ /dev/null
+@@ -1,2 +0,0 @@
+-kind: Target
+-name: gone
+`
+	if got.code != exitFailed || got.err != "" {
+		t.Errorf("exit %d, stderr %q", got.code, got.err)
+	}
+	if diff := cmp.Diff(want, got.out); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if got := rialto(t, server, "kind: Target\nname: a\nbad: x\n", "diff", "-f", "-"); got.code != exitProblems || !strings.Contains(got.err, "stdin:3: /bad") {
+		t.Errorf("of what is wrong: exit %d, %s", got.code, got.err)
+	}
+	if got := rialto(t, server, "", "diff"); got.code != exitUsage {
+		t.Errorf("without files: exit %d", got.code)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		code       int
+		want       []string
+	}{
+		{"good", bridgeYAML, exitOK, []string{"4 documents, nothing wrong"}},
+		{"a schema", "kind: Schema\ngroup: acme\nname: t\nschema: {type: object}\ntypes: [com.acme.t]\n", exitOK, []string{"1 document, nothing wrong"}},
+		{"private address", "kind: Target\nname: t\ntype: webhook\nconfig: {url: \"http://10.0.0.7/x\"}\n", exitOK, nil},
+		{"outside", "kind: Rule\nname: r\nbus: far\npattern: {type: [a]}\ntargets:\n  - target: there\n", exitOK,
+			[]string{"warning: stdin:3: /bus: there is no bus of this name in the set", "warning: stdin:6: /targets/0/target: there is no target of this name in the set"}},
+		{"two mistakes", "kind: Rule\nname: r\npattern:\n  type: [{prefx: a}]\ntargets: [{target: t}]\n---\nkind: Target\nname: t\ntype: webhook\nconfig:\n  url: nonsense\n", exitProblems,
+			[]string{"stdin:4 (document 1): /pattern/type/0", "stdin:11 (document 2): /config/url", "2 mistakes of 2 documents"}},
+		{"template", "kind: Target\nname: t\ntype: webhook\nconfig: {url: \"https://example.com\"}\n---\nkind: Rule\nname: r\npattern: {type: [a]}\ntargets:\n- target: t\n  transform:\n    template: {a: \"${data.\"}\n", exitProblems,
+			[]string{"stdin:12 (document 2): /targets/0/transform"}},
+		{"schema text", "kind: Schema\ngroup: acme\nname: t\nschema:\n  type: nonsense\n", exitProblems, []string{"stdin:5: /schema/type"}},
+		{"not YAML", "kind: [\n", exitProblems, []string{"stdin:1: "}},
+		{"twice", "kind: Bus\nname: a\n---\nkind: Bus\nname: a\n", exitProblems, []string{"stdin:5 (document 2): /name: Bus/a is at stdin:1 (document 1) already"}},
+		{"kind", "kind: Gizmo\nname: a\n", exitProblems, []string{"stdin:1: /kind: kind Gizmo: there are Bus,"}},
+	} {
+		got := rialto(t, nil, c.text, "validate", "-f", "-")
+		if got.code != c.code {
+			t.Errorf("%s: exit %d, %s%s", c.name, got.code, got.out, got.err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(got.out+got.err, want) {
+				t.Errorf("%s: %s%s does not say %q", c.name, got.out, got.err, want)
+			}
+		}
+	}
+	if got := rialto(t, nil, "", "validate", "-f", filepath.Join(t.TempDir(), "none")); got.code != exitFailed {
+		t.Errorf("no such file: exit %d", got.code)
 	}
 }
 
@@ -335,25 +426,6 @@ func TestApplyReadsAllBeforeItWrites(t *testing.T) {
 	}
 	if got := rialto(t, nil, "# nothing\n---\n", "apply", "-f", "-"); got.code != exitUsage {
 		t.Errorf("an empty file: exit %d, stderr %q", got.code, got.err)
-	}
-}
-
-func TestApplyNoticesAChangeMeanwhile(t *testing.T) {
-	s := serve(t, map[string]http.HandlerFunc{
-		"GET /v1/targets/a": func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("ETag", `"7"`)
-			says(200, `{"kind":"Target","name":"a","revision":7}`)(w, r)
-		},
-		"PUT /v1/targets/a": func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("If-Match") != `"7"` {
-				t.Errorf("If-Match is %q", r.Header.Get("If-Match"))
-			}
-			says(412, `{"detail":"the target has changed"}`)(w, r)
-		},
-	})
-	got := rialto(t, s, "kind: Target\nname: a\ntype: webhook\n", "apply", "-f", "-")
-	if got.code != exitConflict || got.out != "" {
-		t.Errorf("exit %d, stdout %q, stderr %q; want exit 5", got.code, got.out, got.err)
 	}
 }
 
@@ -420,44 +492,11 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-func FuzzDocuments(f *testing.F) {
-	f.Add([]byte(bridgeYAML))
-	f.Add([]byte(`[{"kind":"Bus","name":"a"}] {"kind":"Rule","name":"b","bus":"c"}`))
-	f.Add([]byte("--- {kind: Bus, name: x}\n...\n--- 7\n"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		docs, err := parseDocuments("fuzz", text)
-		if err != nil {
-			return
-		}
-		for _, doc := range docs {
-			// What was read can be printed, and reads back as the same document.
-			bare, err := own(doc.kind, doc.raw)
-			if err != nil {
-				t.Fatalf("own(%s): %v", doc.raw, err)
-			}
-			if again, err := parseDocument(bare); err != nil || again.resource != doc.resource {
-				t.Fatalf("%s reads back as %v, %v; want %v", bare, again.resource, err, doc.resource)
-			}
-		}
-	})
-}
-
 // The examples of the documentation are definitions that a server takes.
 func TestExamples(t *testing.T) {
-	c := &cli{}
-	docs, err := c.readDocuments([]string{filepath.Join("..", "..", "docs", "examples")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, doc := range docs {
-		switch doc.kind.name {
-		case "Rule":
-			_, err = rules.ParseRule(doc.raw)
-		case "Target":
-			_, err = targets.ParseDefinition(doc.raw, targets.NewCatalog(webhook.Kind(egress.New(egress.Options{}).CheckURL)))
-		}
-		if err != nil {
-			t.Errorf("%s: %v", doc.from, err)
+	for _, folder := range []string{"docs/examples"} {
+		if got := rialto(t, nil, "", "validate", "-f", filepath.Join("..", "..", filepath.FromSlash(folder))); got.code != exitOK || got.err != "" {
+			t.Errorf("%s: exit %d, %s%s", folder, got.code, got.out, got.err)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/store/files"
 	"github.com/rialto-bridge/rialto/rules"
 )
 
@@ -126,7 +127,7 @@ func (c *cli) subject(ctx context.Context, q question) (subject, error) {
 	}
 	raw, bus, err := cl.findEvent(ctx, q.bus, q.event, q.source)
 	if err != nil {
-		if exitCode(err) == exitNotFound && slices.Contains(definitionEndings, filepath.Ext(q.event)) {
+		if exitCode(err) == exitNotFound && slices.Contains(files.Endings, filepath.Ext(q.event)) {
 			err = fmt.Errorf("there is no such file, and %w", err)
 		}
 		return subject{}, err
@@ -157,7 +158,7 @@ func (c *cli) readEvent(name string) (json.RawMessage, error) {
 	if err := errors.Join(err, r.Close()); err != nil {
 		return nil, err
 	}
-	values, err := splitDocuments(text)
+	values, err := files.Split(text)
 	switch {
 	case err != nil:
 		return nil, err
@@ -245,9 +246,9 @@ func (c *cli) explainFile(q question, s subject) (json.RawMessage, error) {
 		if doc.kind.name != "Rule" || q.bus != "" && doc.bus != q.bus {
 			continue
 		}
-		r, err := rules.ParseRule(doc.raw)
+		r, err := rules.ParseRule(doc.Raw)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", doc.from, err)
+			return nil, fmt.Errorf("%s: %w", doc.Place(), err)
 		}
 		if v.Bus == "" {
 			v.Bus = r.Bus

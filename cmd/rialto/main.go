@@ -29,6 +29,11 @@ func main() {
 		now:    time.Now,
 		colour: colourWanted(os.Stdout, os.Getenv),
 		screen: isTerminal(os.Stdout),
+		hangups: func() (<-chan os.Signal, func()) {
+			signals := make(chan os.Signal, 1)
+			signal.Notify(signals, syscall.SIGHUP)
+			return signals, func() { signal.Stop(signals) }
+		},
 	}, os.Args[1:])
 	stop()
 	os.Exit(code)

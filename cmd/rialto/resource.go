@@ -40,6 +40,10 @@ var kinds = []kind{
 	{name: "Source", plural: "sources"},
 }
 
+// schemaKind is the kind of schemas, which apply takes as it takes definitions, and which have commands of their own for
+// everything else. The bus of such a resource is its group.
+var schemaKind = kind{name: "Schema", plural: "schemas"}
+
 // defaultBus is the bus of what does not name one.
 const defaultBus = "default"
 
@@ -64,7 +68,7 @@ func documentKinds() []string {
 	for _, k := range kinds {
 		names = append(names, k.name)
 	}
-	return names
+	return append(names, schemaKind.name)
 }
 
 func kindNames() []string {
@@ -84,6 +88,9 @@ type resource struct {
 
 // String is kind/name, as every command prints it.
 func (r resource) String() string {
+	if r.kind == schemaKind {
+		return "schema/" + r.bus + "/" + r.name
+	}
 	s := strings.ToLower(r.kind.name) + "/" + r.name
 	if r.kind.inBus && r.bus != defaultBus {
 		s += " on " + r.bus
@@ -92,7 +99,12 @@ func (r resource) String() string {
 }
 
 // path is where the server keeps it.
-func (r resource) path() string { return r.kind.path(r.bus) + "/" + url.PathEscape(r.name) }
+func (r resource) path() string {
+	if r.kind == schemaKind {
+		return "/v1/schemas/" + url.PathEscape(r.bus) + "/" + url.PathEscape(r.name)
+	}
+	return r.kind.path(r.bus) + "/" + url.PathEscape(r.name)
+}
 
 // path is where the server lists the kind; bus matters only for what belongs to a bus.
 func (k kind) path(bus string) string {
@@ -232,27 +244,6 @@ func objectFields(raw json.RawMessage) (map[string]json.RawMessage, []string, er
 		fields[key] = value
 	}
 	return fields, order, nil
-}
-
-// sameDocument reports whether two documents say the same, whatever the server adds and however they are spaced.
-func sameDocument(k kind, a, b json.RawMessage) bool {
-	plain := func(raw json.RawMessage) (string, bool) {
-		doc, err := own(k, raw)
-		if err != nil {
-			return "", false
-		}
-		var value any
-		dec := json.NewDecoder(bytes.NewReader(doc))
-		dec.UseNumber()
-		if err := dec.Decode(&value); err != nil {
-			return "", false
-		}
-		text, err := json.Marshal(value)
-		return string(text), err == nil
-	}
-	x, okX := plain(a)
-	y, okY := plain(b)
-	return okX && okY && x == y
 }
 
 // columns are what the table of a kind shows; each takes its cell out of the document.

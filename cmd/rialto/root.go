@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +24,8 @@ type cli struct {
 	now    func() time.Time
 	colour bool // whether out is a terminal that may be coloured
 	screen bool // whether out is a terminal
+	// hangups delivers SIGHUP until stop is called, which then ends the process again; nil in tests.
+	hangups func() (signals <-chan os.Signal, stop func())
 
 	url, key, output string // the global flags
 }
@@ -77,7 +80,7 @@ Exit codes:   0 ok, 1 failed or different, 2 usage, 3 not found, 4 not allowed, 
 		}
 	}
 	add("server", newServe(c), newDemo(c), newMigrate(c), newExport(c), newImport(c))
-	add("definitions", newApply(c), newGet(c), newDelete(c), newEnable(c), newDevices(c), newExplain(c), newTest(c), newAudit(c), newSchema(c))
+	add("definitions", newApply(c), newDiff(c), newValidate(c), newGet(c), newDelete(c), newEnable(c), newDevices(c), newExplain(c), newTest(c), newAudit(c), newSchema(c))
 	add("events", newPublish(c), newTail(c), newSearch(c), newJourney(c), newDeadLetters(c), newRedrive(c), newSkip(c), newLedger(c))
 	root.AddCommand(newVersion(c))
 	return root

@@ -43,6 +43,8 @@ type settings struct {
 	anonymous, mqttAnonymous                            bool
 	logLevel, logFormat                                 string
 	postgres, secretKey, secretKeyFile                  string
+	definitions                                         string
+	definitionsPoll                                     time.Duration
 }
 
 func newServe(c *cli) *cobra.Command {
@@ -106,6 +108,8 @@ The first start writes a key that may do everything to admin.key in the data dir
 	f.StringVar(&s.postgres, "postgres", "", "database that holds the definitions, such as postgres://USER@HOST/DATABASE; better given as RIALTO_POSTGRES, since everybody sees command lines; default: the data directory holds them")
 	f.StringVar(&s.secretKey, "secret-key", "", "keys that secrets are sealed with in the store: each the base64 of 32 bytes, the first seals; better given as RIALTO_SECRET_KEY or in a file, since everybody sees command lines; default: secret.key in the data directory, made if missing")
 	f.StringVar(&s.secretKeyFile, "secret-key-file", "", "file with these keys")
+	f.StringVar(&s.definitions, "definitions", "", "directory that declares the definitions: they become what its files say, now, on SIGHUP and when they change, and are read-only otherwise; keys stay writable, and so do devices that are not in it")
+	f.DurationVar(&s.definitionsPoll, "definitions-poll", 5*time.Second, "how often that directory is looked at; a change takes effect when it looks the same twice")
 	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
 	return cmd
@@ -186,7 +190,7 @@ func (s *settings) options(c *cli) (app.Options, error) {
 	if err != nil {
 		return app.Options{}, usagef("--egress-allow: %v", err)
 	}
-	o := app.Options{Data: s.data, Listen: s.listen, MQTT: s.mqtt, Durability: eventlog.Durability(s.durability),
+	o := app.Options{Definitions: s.definitions, DefinitionsPoll: s.definitionsPoll, Data: s.data, Listen: s.listen, MQTT: s.mqtt, Durability: eventlog.Durability(s.durability),
 		Anonymous: s.anonymous, MQTTAnonymous: s.mqttAnonymous, EgressAllow: allow, TLSCert: s.tlsCert, TLSKey: s.tlsKey,
 		Postgres: s.postgres, SecretKey: s.secretKey, SecretKeyFile: s.secretKeyFile, ClientCA: s.clientCA, MQTTClientCA: s.mqttClientCA, MQTTRequireCert: s.mqttRequireCert, MQTTOrigins: s.mqttOrigins, MQTTQuiet: s.mqttQuiet,
 		MQTTConnectRate: s.mqttConnectRate, MQTTConnectRatePerIP: s.mqttConnectRatePerIP, MQTTMaxKeepAlive: s.mqttMaxKeepAlive, DownMaxAge: s.downMaxAge, Version: version, Logger: slog.New(handler)}
@@ -251,11 +255,29 @@ func (c *cli) serve(ctx context.Context, o app.Options) error {
 	if first && a.AdminKey() != "" {
 		fmt.Fprintf(c.err, "A key that may do everything was written to %s\n", keyFile)
 	}
-	select {
-	case <-ctx.Done():
-	case err = <-a.Failed():
-	}
+	err = c.untilStopped(ctx, a, o.Definitions != "")
 	stop, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), stopWithin, errors.New("the stop took too long"))
 	defer cancel()
 	return errors.Join(err, a.Close(stop))
+}
+
+// untilStopped waits for the end of ctx, or of a listener, which is an error. Where a directory declares the definitions, a
+// hangup has it looked at.
+func (c *cli) untilStopped(ctx context.Context, a *app.App, declared bool) error {
+	var hangups <-chan os.Signal
+	if declared && c.hangups != nil {
+		signals, stop := c.hangups()
+		defer stop()
+		hangups = signals
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-a.Failed():
+			return err
+		case <-hangups:
+			a.Reload()
+		}
+	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rialto-bridge/rialto/internal/store/files"
 	"github.com/rialto-bridge/rialto/rules"
 )
 
@@ -132,7 +133,7 @@ func (l *library) load(dir string) ([]*shelfRule, error) {
 	var shelf []*shelfRule
 	for _, e := range entries {
 		name := filepath.Join(dir, e.Name())
-		if !e.Type().IsRegular() || !slices.Contains(definitionEndings, filepath.Ext(name)) {
+		if !e.Type().IsRegular() || !slices.Contains(files.Endings, filepath.Ext(name)) {
 			continue
 		}
 		l.reads(name)
@@ -144,7 +145,7 @@ func (l *library) load(dir string) ([]*shelfRule, error) {
 		if err := errors.Join(err, f.Close()); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		values, err := splitDocuments(text)
+		values, err := files.Split(text)
 		if err != nil {
 			continue // some other file
 		}

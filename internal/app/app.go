@@ -59,6 +59,8 @@ type App struct {
 	gateway     *mqttgw.Gateway
 	downlink    downlink
 	defs        *definitions
+	changes     *api.Changes
+	declared    *declared // nil = no directory declares the definitions
 	server      *http.Server
 	httpLn      net.Listener
 	mqttLns     []net.Listener
@@ -310,6 +312,10 @@ func (a *App) followDefinitions(ctx context.Context) error {
 	if err := a.bootstrap(ctx); err != nil {
 		return err
 	}
+	a.changes = api.NewChanges(a.store, a.kinds(), a.schemas)
+	if err := a.declare(ctx); err != nil {
+		return err
+	}
 	a.background("definitions", a.defs.run)
 	wait, cancel := context.WithTimeoutCause(ctx, readyWithin, errors.New("the store does not answer, and there is no snapshot"))
 	defer cancel()
@@ -332,7 +338,7 @@ func (a *App) bootstrap(ctx context.Context) error {
 	fresh := false
 	for _, bus := range builtinBuses {
 		k := store.Key{Kind: kindBus, Name: bus}
-		_, err := a.store.Put(ctx, k, fmt.Appendf(nil, `{"kind":"Bus","name":%q}`, bus), store.Condition{Absent: true})
+		_, err := a.store.Put(ctx, k, builtinBus(bus), store.Condition{Absent: true})
 		switch kind := fault.KindOf(err); {
 		case err == nil:
 			fresh = true
@@ -352,6 +358,9 @@ func (a *App) bootstrap(ctx context.Context) error {
 	}
 	return nil
 }
+
+// builtinBus is the definition of a bus that always exists, as nobody has changed it.
+func builtinBus(name string) []byte { return fmt.Appendf(nil, `{"kind":"Bus","name":%q}`, name) }
 
 // adminScopes are what the first key may do.
 var adminScopes = []string{"admin:*", "events:*", "definitions:*", "devices:*", "queues:*"}
@@ -494,6 +503,11 @@ func (a *App) tail(bus string) (mqttgw.Tail, error) {
 	return b, nil
 }
 
+// kinds is the list of kinds of definition; what their devices are doing is known once the gateway is there.
+func (a *App) kinds() []api.Kind {
+	return append(definitionKinds(a.catalog, a.bridge, a.gateway, a.vault, a.lintRule), a.vault.keepsSecrets(sourceKind(a.sourceKinds, a.sources)))
+}
+
 // clients is the gateway as the API sees it; nil if there is none.
 func (a *App) clients() api.Clients {
 	if a.gateway == nil {
@@ -526,7 +540,7 @@ func (a *App) startHTTP(context.Context) error {
 	if a.httpLn, err = a.listen("this bridge's HTTP listener", a.o.Listen); err != nil {
 		return err
 	}
-	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: append(definitionKinds(a.catalog, a.bridge, a.gateway, a.vault, a.lintRule), a.vault.keepsSecrets(sourceKind(a.sourceKinds, a.sources))), Sources: a.sources, Clients: a.clients(), Commands: a.commander(), Schemas: a.schemas,
+	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: a.kinds(), Changes: a.changes, Declared: a.declaredBy(), Sources: a.sources, Clients: a.clients(), Commands: a.commander(), Schemas: a.schemas,
 		Anonymous: a.o.Anonymous, Limits: event.Limits{MaxData: a.o.MaxData}, Version: a.o.Version, Listeners: a.listeners, InForce: a.defs.await, Checks: a.checks,
 		Logger: a.o.Logger, Registerer: a.registry, Gatherer: a.registry})
 	if err != nil {
@@ -581,7 +595,10 @@ func (a *App) checks() []bridge.Check {
 		// Not a reason to send requests elsewhere: what is in force stays so.
 		c.Detail = "the store does not answer, changes wait: " + *why
 	}
-	return []bridge.Check{c}
+	if a.declared == nil {
+		return []bridge.Check{c}
+	}
+	return []bridge.Check{c, a.declared.check()}
 }
 
 // listeners is what the page at / says.

@@ -165,6 +165,9 @@ func (away) Audit(context.Context, store.AuditQuery) (store.AuditPage, error) {
 }
 func (away) List(context.Context, store.Query) (store.Page, error) { return store.Page{}, errAway }
 func (away) Watch(context.Context, func(store.Change) error) error { return errAway }
+func (away) WatchSince(context.Context, uint64, func(store.Change) error) error {
+	return errAway
+}
 func (away) Close() error                                          { return nil }
 
 // asked is such a store that ends the wait for it once it was asked.

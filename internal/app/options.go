@@ -62,6 +62,11 @@ type Options struct {
 	MaxStore  int64 // bytes that all streams may use; 0 = the disk is the limit
 	RingBytes int64 // memory for recent events; 0 = 64 MiB
 
+	// Definitions is a directory that declares the definitions; "" = the store has the last word.
+	Definitions string
+	// DefinitionsPoll is how often it is looked at; 0 = 5 s.
+	DefinitionsPoll time.Duration
+
 	Version string
 	Logger  *slog.Logger // nil discards
 
@@ -81,6 +86,9 @@ func (o Options) WithDefaults() Options {
 	}
 	if o.Durability == "" {
 		o.Durability = eventlog.Fsync
+	}
+	if o.DefinitionsPoll == 0 {
+		o.DefinitionsPoll = 5 * time.Second
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -138,6 +146,9 @@ func (o Options) Validate() error {
 	}
 	if k := o.MQTTMaxKeepAlive; k < 0 || k > mqttgw.LongestKeepAlive || k%time.Second != 0 {
 		errs = append(errs, fmt.Errorf("mqtt-max-keepalive is %s, and must be whole seconds, at most %s, or 0 for no maximum", k, mqttgw.LongestKeepAlive))
+	}
+	if o.DefinitionsPoll < 0 {
+		errs = append(errs, fmt.Errorf("definitions-poll is %s, and must be positive", o.DefinitionsPoll))
 	}
 	if o.MaxData < 0 || o.MaxData > eventlog.MaxData {
 		errs = append(errs, fmt.Errorf("max-data is %d, and must be 1 to %d bytes", o.MaxData, eventlog.MaxData))

@@ -153,7 +153,6 @@ type route struct {
 	method, pattern string
 	need            need
 	handle          handler
-	long            bool // answers for as long as the client likes: no latency is measured
 	metrics         routeMetrics
 }
 
@@ -229,7 +228,7 @@ func (a *API) addPlainRoutes() {
 	a.ingestRoute = a.add("POST", anyBus+"/events", onBus(areaEvents, accessWrite), a.ingest)
 	a.add("GET", anyBus+"/events", onBus(areaEvents, accessRead), a.searchEvents)
 	a.add("GET", anyBus+"/events/{id}", onBus(areaEvents, accessRead), a.getEvent)
-	a.add("GET", "/v1/stream", need{open: true}, a.stream).long = true // each topic is checked
+	a.add("GET", "/v1/stream", need{open: true}, a.stream) // each topic is checked
 	a.addDeadLetterRoutes()
 	a.add("POST", "/v1/targets/{name}:enable", need{area: areaDefinitions, access: accessWrite}, a.enableTarget)
 	a.addConsentRoutes()

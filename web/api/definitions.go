@@ -102,6 +102,10 @@ type listIn struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"how many at most"`
 	Cursor string `query:"cursor" maxLength:"1024" doc:"nextCursor of the page before"`
 	Labels string `query:"labels" maxLength:"4096" doc:"only documents with all of these labels: name=value,name=value"`
+
+	Watch       bool   `query:"watch" doc:"answer with server-sent events: put for each document, synced, and then put and delete as they happen; ids are revisions"`
+	Since       string `query:"since" maxLength:"20" doc:"with watch: only what has changed after this revision; 410 if that is not known any more"`
+	LastEventID string `header:"Last-Event-ID" doc:"the same, as browsers send it"`
 }
 
 type getIn struct {
@@ -144,7 +148,7 @@ func (a *API) addKind(k *Kind) {
 	control(a, huma.Operation{
 		OperationID: "list-" + k.Plural, Method: "GET", Path: k.path(), Tags: tags, Summary: "List " + k.Plural, Description: k.Doc,
 		Parameters: pathParams(k, false), Responses: listResponses(k),
-	}, k.need(accessRead, false), func(ctx context.Context, in *listIn) (*documentOut, error) { return a.listDocuments(ctx, k, in) })
+	}, k.need(accessRead, false), func(ctx context.Context, in *listIn) (*listOut, error) { return a.listDocuments(ctx, k, in) })
 	control(a, huma.Operation{
 		OperationID: "get-" + one, Method: "GET", Path: item, Tags: tags, Summary: "Get a " + one, Parameters: onItem,
 		Responses: documentResponses(k, http.StatusOK),
@@ -168,7 +172,12 @@ func (k *Kind) keyOf(r *http.Request) store.Key {
 	return sk
 }
 
-func (a *API) listDocuments(ctx context.Context, k *Kind, in *listIn) (*documentOut, error) {
+// listOut is a page, or a stream that has been written by then.
+type listOut struct {
+	Body func(huma.Context)
+}
+
+func (a *API) listDocuments(ctx context.Context, k *Kind, in *listIn) (*listOut, error) {
 	q := store.Query{Kind: k.Name, After: in.Cursor, Limit: in.Limit}
 	if k.Scoped {
 		q.Scope = pathParam(requestOf(ctx), "bus")
@@ -179,6 +188,12 @@ func (a *API) listDocuments(ctx context.Context, k *Kind, in *listIn) (*document
 	var err error
 	if q.Labels, err = parseLabels(in.Labels); err != nil {
 		return nil, err
+	}
+	if in.Watch {
+		return &listOut{func(huma.Context) {}}, a.watchDocuments(ctx, k, in, q.Labels)
+	}
+	if in.Since != "" {
+		return nil, fault.Invalidf("/since", "goes with watch=true")
 	}
 	page, err := a.o.Store.List(ctx, q)
 	if err != nil {
@@ -199,7 +214,9 @@ func (a *API) listDocuments(ctx context.Context, k *Kind, in *listIn) (*document
 		b.WriteString(`,"nextCursor":"` + page.Cursor + `"`)
 	}
 	b.WriteByte('}')
-	return &documentOut{Status: http.StatusOK, ContentType: "application/json", Body: b.Bytes()}, nil
+	return &listOut{func(huma.Context) {
+		_ = replyOf(ctx).send(http.StatusOK, contentJSON, b.Bytes()) // it has no error
+	}}, nil
 }
 
 // parseLabels reads name=value,name=value.

@@ -73,7 +73,9 @@ func documentResponses(k *Kind, statuses ...int) map[string]*huma.Response {
 }
 
 func listResponses(k *Kind) map[string]*huma.Response {
-	return map[string]*huma.Response{"default": problemResponse(), "200": {Description: "A page", Content: jsonContent(pageSchema(ref(k.Name)))}}
+	content := jsonContent(pageSchema(ref(k.Name)))
+	content["text/event-stream"] = &huma.MediaType{Schema: text("with watch")}
+	return map[string]*huma.Response{"default": problemResponse(), "200": {Description: "A page, or with watch a stream", Content: content}}
 }
 
 func noContentResponses() map[string]*huma.Response {

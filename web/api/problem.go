@@ -53,6 +53,7 @@ var (
 	problemMethod       = problemKind{"method-not-allowed", "The method is not for this resource", http.StatusMethodNotAllowed}
 	problemTimeout      = problemKind{"request-timeout", "The request did not arrive in time", http.StatusRequestTimeout}
 	problemConflict     = problemKind{"conflict", "What is there does not allow it", http.StatusConflict}
+	problemGone         = problemKind{"gone", "That is not known any more", http.StatusGone}
 	problemPrecondition = problemKind{"precondition-failed", "The document has changed", http.StatusPreconditionFailed}
 	problemIncompatible = problemKind{"incompatible", "The schema is not compatible", http.StatusUnprocessableEntity}
 	problemTooLarge     = problemKind{"too-large", "The request is too large", http.StatusRequestEntityTooLarge}
@@ -65,7 +66,7 @@ var (
 
 // problemKinds is the whole set.
 var problemKinds = []problemKind{problemInternal, problemInvalid, problemUnauthorized, problemForbidden, problemNotFound,
-	problemMethod, problemTimeout, problemConflict, problemPrecondition, problemIncompatible, problemTooLarge, problemUnsupported,
+	problemMethod, problemTimeout, problemConflict, problemGone, problemPrecondition, problemIncompatible, problemTooLarge, problemUnsupported,
 	problemRateLimited, problemUnavailable, problemFull, problemUnfit}
 
 // ofFault is the table from kinds of failure to problems.

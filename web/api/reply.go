@@ -26,6 +26,7 @@ type reply struct {
 	who    caller // once it has been identified
 	key    string // name of the key that came with it; "" for none
 	slug   string // of the problem that was answered; "" for none
+	long   bool   // the answer goes on for as long as the client likes: no latency is measured
 }
 
 var replies = sync.Pool{New: func() any { return new(reply) }}
@@ -141,11 +142,10 @@ func (a *API) recovered(w *reply, r *http.Request, p any) {
 func (a *API) note(w *reply, r *http.Request, start time.Time) {
 	took := a.o.Now().Sub(start)
 	m := &a.metrics.unmatched
-	long := false
 	if w.route != nil {
-		m, long = &w.route.metrics, w.route.long
+		m = &w.route.metrics
 	}
-	m.observe(w.status, took, long)
+	m.observe(w.status, took, w.long)
 	if a.log.Enabled(r.Context(), slog.LevelDebug) {
 		pattern := ""
 		if w.route != nil {

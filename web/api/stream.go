@@ -35,18 +35,43 @@ func (a *API) stream(w *reply, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	leave, err := a.openStream()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	c := a.beginStream(w)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	// The id comes first and alone, so that whoever loses the connection before the first event loses none.
+	if err := c.write([]byte("retry: 1000\nid: " + idOf(topics) + "\n\n")); err != nil {
+		return nil
+	}
+	a.pump(r, c, topics, eventType)
+	return nil
+}
+
+// openStream takes the place of a stream, which leave gives back. The error is Unavailable.
+func (a *API) openStream() (leave func(), err error) {
 	select {
 	case a.streams <- struct{}{}:
-		defer func() { <-a.streams }()
 	default:
-		return &fault.Error{Kind: fault.Unavailable, Message: "too many streams are open", RetryAfter: 10 * time.Second}
+		return nil, &fault.Error{Kind: fault.Unavailable, Message: "too many streams are open", RetryAfter: 10 * time.Second}
 	}
 	if a.closed.Err() != nil {
-		return errStopping
+		<-a.streams
+		return nil, errStopping
 	}
 	a.metrics.streams.Inc()
-	defer a.metrics.streams.Dec()
+	return func() {
+		a.metrics.streams.Dec()
+		<-a.streams
+	}, nil
+}
 
+// beginStream answers with the header of a stream.
+func (a *API) beginStream(w *reply) *sse {
 	h := w.Header()
 	h["Content-Type"] = []string{"text/event-stream"}
 	h["Cache-Control"] = noStore
@@ -55,17 +80,9 @@ func (a *API) stream(w *reply, r *http.Request) error {
 	// The server's limits on reading and writing a request are not meant for this one. Not every connection has
 	// deadlines (tests' recorders do not), and a stream does without.
 	_ = rc.SetReadDeadline(time.Time{})
+	w.long = true
 	w.WriteHeader(http.StatusOK)
-	if r.Method == http.MethodHead {
-		return nil
-	}
-	c := &sse{w: w, rc: rc, slow: a.o.SlowClient, now: time.Now}
-	// The id comes first and alone, so that whoever loses the connection before the first event loses none.
-	if err := c.write([]byte("retry: 1000\nid: " + idOf(topics) + "\n\n")); err != nil {
-		return nil
-	}
-	a.pump(r, c, topics, eventType)
-	return nil
+	return &sse{w: w, rc: rc, slow: a.o.SlowClient, now: time.Now}
 }
 
 // topics reads what a stream is to follow and from where.

@@ -30,9 +30,15 @@ type subscriber struct {
 
 func (s *server) subscribe(query string, header ...string) *subscriber {
 	s.t.Helper()
+	return s.follow("/v1/stream?"+query, header...)
+}
+
+// follow reads a stream of any path.
+func (s *server) follow(path string, header ...string) *subscriber {
+	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
 	s.t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, "GET", s.http.URL+"/v1/stream?"+query, nil)
+	req, err := http.NewRequestWithContext(ctx, "GET", s.http.URL+path, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}

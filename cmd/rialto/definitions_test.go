@@ -3,8 +3,11 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -497,6 +501,44 @@ func TestExamples(t *testing.T) {
 	for _, folder := range []string{"docs/examples"} {
 		if got := rialto(t, nil, "", "validate", "-f", filepath.Join("..", "..", filepath.FromSlash(folder))); got.code != exitOK || got.err != "" {
 			t.Errorf("%s: exit %d, %s%s", folder, got.code, got.out, got.err)
+		}
+	}
+}
+
+// A watch goes on where it was when it breaks, and begins again when the server has forgotten that.
+func TestGetWatch(t *testing.T) {
+	var asked []string
+	var mu sync.Mutex // guards asked
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	server := serve(t, map[string]http.HandlerFunc{"GET /v1/targets": func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, r.URL.RawQuery+" "+r.Header.Get("Last-Event-ID"))
+		switch len(asked) {
+		case 1:
+			io.WriteString(w, "retry: 1000\n\nevent: put\nid: 7\ndata: {\"kind\":\"Target\",\"name\":\"a\",\"revision\":7}\n\nevent: synced\nid: 9\ndata: {\"revision\":9}\n\n: alive\n\n")
+		case 2:
+			says(410, `{"detail":"not known"}`)(w, r)
+		case 3:
+			io.WriteString(w, "event: delete\nid: 12\ndata: {\"kind\":\"Target\",\"name\":\"b\",\"revision\":12}\n\n")
+		default:
+			cancel()
+		}
+	}})
+	var out, errs bytes.Buffer
+	code := run(ctx, &cli{in: strings.NewReader(""), out: &out, err: &errs, http: server.Client(), now: time.Now, getenv: func(string) string { return "" }},
+		[]string{"get", "targets", "--watch", "-l", "a=b", "--url", server.URL})
+	if code != exitOK || out.String() != "put     target/a  revision 7\ndelete  target/b  revision 12\n" {
+		t.Errorf("exit %d, %s%s", code, out.String(), errs.String())
+	}
+	want := []string{"labels=a%3Db&watch=true ", "labels=a%3Db&watch=true 9", "labels=a%3Db&watch=true ", "labels=a%3Db&watch=true 12"}
+	if diff := cmp.Diff(want, asked); diff != "" {
+		t.Errorf("asked (-want +got)\n%s", diff)
+	}
+	for _, args := range [][]string{{"get", "rules", "--watch"}, {"get", "targets", "a", "--watch"}} {
+		if got := rialto(t, server, "", args...); got.code != exitUsage {
+			t.Errorf("%v: exit %d, %s", args, got.code, got.err)
 		}
 	}
 }

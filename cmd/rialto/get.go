@@ -14,12 +14,18 @@ import (
 
 func newGet(c *cli) *cobra.Command {
 	var bus, labels string
+	var watch bool
 	cmd := &cobra.Command{
 		Use:   "get KIND [NAME]",
 		Short: "Show definitions: " + strings.Join(kindNames(), ", "),
 		Long: `Show one definition, or all of a kind. With -o yaml the output is what apply takes: the server's own
-fields (revision, times, status) are left out. With -o json everything is there.`,
+fields (revision, times, status) are left out. With -o json everything is there.
+
+With --watch every definition of the kind is told, and then each change as it happens, until you stop it:
+a line for each, or with -o jsonl {"event": "put" or "delete", "document"}. A stream that breaks goes on
+where it was.`,
 		Example: `  rialto get rules
+  rialto get targets --watch -o jsonl
   rialto get rule too-warm --bus devices -o yaml > too-warm.yaml`,
 		Args:              arguments(1, 2),
 		ValidArgsFunction: completeKinds,
@@ -32,12 +38,20 @@ fields (revision, times, status) are left out. With -o json everything is there.
 			if err != nil {
 				return err
 			}
-			if len(args) == 2 {
+			switch {
+			case watch && len(args) == 2:
+				return usagef("--watch follows all definitions of a kind; leave the name out")
+			case watch && k.inBus && bus == "":
+				return usagef("--watch follows the %s of one bus: name it with --bus", k.plural)
+			case watch:
+				return c.watch(cmd.Context(), cl, k, bus, labels)
+			case len(args) == 2:
 				return c.getOne(cmd.Context(), cl, resource{kind: k, bus: bus, name: args[1]})
 			}
 			return c.getAll(cmd.Context(), cl, k, bus, labels)
 		},
 	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "tell changes as they happen")
 	cmd.Flags().StringVar(&bus, "bus", "", "bus of the rules (default: all buses)")
 	cmd.Flags().StringVarP(&labels, "labels", "l", "", "only those with these labels: a=b,c=d")
 	return cmd

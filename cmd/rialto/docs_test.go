@@ -20,16 +20,26 @@ import (
 var runBlock = regexp.MustCompile("(?ms)^```sh run\n(.*?)^```$")
 
 // TestDevicesStepByStep runs every block of docs/devices.md that says so, in order, against a fresh bridge.
-func TestDevicesStepByStep(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/devices.md")
+func TestDevicesStepByStep(t *testing.T) { stepByStep(t, "devices.md", t.TempDir(), 8) }
+
+// TestGitOpsStepByStep is the same for docs/gitops.md, in a folder that has the example.
+func TestGitOpsStepByStep(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "definitions"), os.DirFS("../../docs/examples/fleet")); err != nil {
+		t.Fatal(err)
+	}
+	stepByStep(t, "gitops.md", dir, 6)
+}
+
+func stepByStep(t *testing.T, page, dir string, least int) {
+	doc, err := os.ReadFile("../../docs/" + page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	blocks := runBlock.FindAllStringSubmatch(string(doc), -1)
-	if len(blocks) < 8 {
+	if len(blocks) < least {
 		t.Fatalf("%d blocks found: has the marking changed?", len(blocks))
 	}
-	dir := t.TempDir()
 	if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "rialto"), ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -39,6 +39,9 @@ const childRing = "RIALTO_TEST_CHILD_RING"
 // childBare has such a bridge serve bareHandler beside itself, and names the file that is to hold the address.
 const childBare = "RIALTO_TEST_CHILD_BARE"
 
+// childPostgres gives such a bridge a database for its definitions.
+const childPostgres = "RIALTO_TEST_CHILD_POSTGRES"
+
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childData); dir != "" {
 		os.Exit(beBridge(dir))
@@ -56,6 +59,7 @@ func TestMain(m *testing.M) {
 
 func beBridge(dir string) int {
 	o := options(dir)
+	o.Postgres = os.Getenv(childPostgres)
 	if v := os.Getenv(childRing); v != "" {
 		var err error
 		if o.RingBytes, err = strconv.ParseInt(v, 10, 64); err != nil {

@@ -24,11 +24,13 @@ import (
 type bridgeProcess struct {
 	env        map[string]string // for client commands
 	http, mqtt string            // addresses
+	hangups    chan<- os.Signal  // of the server
 }
 
 // startBridge runs `rialto serve` until the test ends.
-func startBridge(t *testing.T) *bridgeProcess {
+func startBridge(t *testing.T, flags ...string) *bridgeProcess {
 	t.Helper()
+	hangups := make(chan os.Signal)
 	data := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	stdout, write := io.Pipe()
@@ -36,8 +38,9 @@ func startBridge(t *testing.T) *bridgeProcess {
 	done := make(chan int, 1)
 	go func() {
 		done <- run(ctx, &cli{in: strings.NewReader(""), out: write, err: &log, getenv: func(string) string { return "" },
-			http: &http.Client{}, now: time.Now}, []string{"serve", "--data", data, "--listen", "127.0.0.1:0", "--mqtt", "127.0.0.1:0",
-			"--mqtt-anonymous", "--egress-allow", "127.0.0.0/8", "--reserve", "1MiB"})
+			http: &http.Client{}, now: time.Now, hangups: func() (<-chan os.Signal, func()) { return hangups, func() {} }},
+			append([]string{"serve", "--data", data, "--listen", "127.0.0.1:0", "--mqtt", "127.0.0.1:0",
+				"--mqtt-anonymous", "--egress-allow", "127.0.0.0/8", "--reserve", "1MiB"}, flags...))
 		write.Close()
 	}()
 	t.Cleanup(func() {
@@ -53,7 +56,7 @@ func startBridge(t *testing.T) *bridgeProcess {
 	if err != nil {
 		t.Fatalf("serve: %v\n%s", err, log.String())
 	}
-	b := &bridgeProcess{}
+	b := &bridgeProcess{hangups: hangups}
 	if _, err := fmt.Sscanf(line, "ready http=%s mqtt=%s", &b.http, &b.mqtt); err != nil {
 		t.Fatalf("the first line is %q", line)
 	}

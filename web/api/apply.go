@@ -149,6 +149,15 @@ func (a *API) putInForce(ctx context.Context, done []Changed) error {
 func applyOperation() *huma.Operation {
 	number := &huma.Schema{Type: "integer"}
 	definition := &huma.Schema{Type: "object", Description: "A definition of any kind, with kind and name; or a Schema, with group, name, schema (the text), types and what PUT takes."}
+	example := json.RawMessage(`{"documents":[
+		{"kind":"Target","name":"books","type":"webhook","labels":{"team":"books"},"config":{"url":"https://books.example.com/hook"}},
+		{"kind":"Rule","name":"refunds","labels":{"team":"books"},"pattern":{"type":["com.example.order.refunded"]},"targets":[{"target":"books"}]}],
+		"prune":{"labels":"team=books"}}`)
+	body := jsonContent(object([]string{"documents"}, map[string]*huma.Schema{
+		"documents": {Type: "array", Items: definition},
+		"prune": object([]string{"labels"}, map[string]*huma.Schema{"labels": text("name=value,name=value"),
+			"kinds": {Type: "array", Items: text(""), Description: "default: all but Key and Device; schemas are never removed"}})}))
+	body["application/json"].Example = example
 	return &huma.Operation{
 		OperationID: "apply-definitions", Tags: []string{"definitions"}, Summary: "Make, change and remove definitions as one change",
 		Security: security(need{area: areaDefinitions, access: accessWrite}),
@@ -158,10 +167,7 @@ func applyOperation() *huma.Operation {
 			"At most " + strconv.Itoa(maxSetDocuments) + " documents, those that are removed among them, and 16 MiB.",
 		Parameters: []*huma.Param{queryDoc("dryRun", "check everything, answer what would become of each, and store nothing", &huma.Schema{Type: "boolean"}),
 			queryDoc("show", "answer each document that changes before and after, without secrets; needs the right to read, too", &huma.Schema{Type: "boolean"})},
-		RequestBody: &huma.RequestBody{Required: true, Content: jsonContent(object([]string{"documents"}, map[string]*huma.Schema{
-			"documents": {Type: "array", Items: definition},
-			"prune": object([]string{"labels"}, map[string]*huma.Schema{"labels": text("name=value,name=value"),
-				"kinds": {Type: "array", Items: text(""), Description: "default: all but Key and Device; schemas are never removed"}})}))},
+		RequestBody: &huma.RequestBody{Required: true, Content: body},
 		Responses: map[string]*huma.Response{"200": {Description: "What became of each", Content: jsonContent(object([]string{"dryRun", "results"}, map[string]*huma.Schema{
 			"dryRun": {Type: "boolean"},
 			"results": {Type: "array", Items: object([]string{"kind", "name", "outcome"}, map[string]*huma.Schema{

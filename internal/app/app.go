@@ -359,9 +359,6 @@ func (a *App) bootstrap(ctx context.Context) error {
 	return nil
 }
 
-// builtinBus is the definition of a bus that always exists, as nobody has changed it.
-func builtinBus(name string) []byte { return fmt.Appendf(nil, `{"kind":"Bus","name":%q}`, name) }
-
 // adminScopes are what the first key may do.
 var adminScopes = []string{"admin:*", "events:*", "definitions:*", "devices:*", "queues:*"}
 
@@ -503,11 +500,6 @@ func (a *App) tail(bus string) (mqttgw.Tail, error) {
 	return b, nil
 }
 
-// kinds is the list of kinds of definition; what their devices are doing is known once the gateway is there.
-func (a *App) kinds() []api.Kind {
-	return append(definitionKinds(a.catalog, a.bridge, a.gateway, a.vault, a.lintRule), a.vault.keepsSecrets(sourceKind(a.sourceKinds, a.sources)))
-}
-
 // clients is the gateway as the API sees it; nil if there is none.
 func (a *App) clients() api.Clients {
 	if a.gateway == nil {
@@ -580,26 +572,6 @@ const readTimeout = 30 * time.Second
 
 // httpGrace is how long a stop waits for HTTP requests under way.
 const httpGrace = 3 * time.Second
-
-// checks adds the definitions to what the bridge says of its readiness.
-func (a *App) checks() []bridge.Check {
-	c := bridge.Check{Name: "definitions", OK: true}
-	why := a.defs.broken.Load()
-	if a.postgres != nil && why == nil {
-		if err := a.postgres.Broken(); err != nil {
-			text := err.Error()
-			why = &text
-		}
-	}
-	if why != nil {
-		// Not a reason to send requests elsewhere: what is in force stays so.
-		c.Detail = "the store does not answer, changes wait: " + *why
-	}
-	if a.declared == nil {
-		return []bridge.Check{c}
-	}
-	return []bridge.Check{c, a.declared.check()}
-}
 
 // listeners is what the page at / says.
 func (a *App) listeners() []api.Listener {

@@ -495,3 +495,23 @@ func (d *definitions) applyMappings(ctx context.Context, changed []store.Key) {
 	}
 	d.remap = false
 }
+
+// checks adds the definitions to what the bridge says of its readiness.
+func (a *App) checks() []bridge.Check {
+	c := bridge.Check{Name: "definitions", OK: true}
+	why := a.defs.broken.Load()
+	if a.postgres != nil && why == nil {
+		if err := a.postgres.Broken(); err != nil {
+			text := err.Error()
+			why = &text
+		}
+	}
+	if why != nil {
+		// Not a reason to send requests elsewhere: what is in force stays so.
+		c.Detail = "the store does not answer, changes wait: " + *why
+	}
+	if a.declared == nil {
+		return []bridge.Check{c}
+	}
+	return []bridge.Check{c, a.declared.check()}
+}

@@ -22,6 +22,9 @@ import (
 // builtinBuses always exist.
 var builtinBuses = []string{"default", "devices"}
 
+// builtinBus is the definition of a bus that always exists, as nobody has changed it.
+func builtinBus(name string) []byte { return fmt.Appendf(nil, `{"kind":"Bus","name":%q}`, name) }
+
 // TargetKinds is the list of kinds of target of a process whose targets reach what a guard allows.
 func TargetKinds(guard *egress.Guard) *targets.Catalog {
 	return targets.NewCatalog(webhook.Kind(guard.CheckURL), device.Kind())
@@ -114,6 +117,11 @@ func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge, g *mqttgw.Gatew
 			Refs:      mappingRefs,
 		},
 	}
+}
+
+// kinds is the list of kinds of definition; what their devices are doing is known once the gateway is there.
+func (a *App) kinds() []api.Kind {
+	return append(definitionKinds(a.catalog, a.bridge, a.gateway, a.vault, a.lintRule), a.vault.keepsSecrets(sourceKind(a.sourceKinds, a.sources)))
 }
 
 // targetStatus is where a target stands; nil if its definition is not in force.

@@ -32,7 +32,7 @@ func CheckDefinitions(ctx context.Context, documents []json.RawMessage) (wrong, 
 	if err != nil {
 		return nil, nil, err
 	}
-	catalog := targetKinds(egress.New(egress.Options{Allow: everywhere}))
+	catalog := TargetKinds(egress.New(egress.Options{Allow: everywhere}))
 	lint := func(_ context.Context, doc []byte, _ bool) []rules.Warning {
 		r, err := rules.ParseRule(doc)
 		if err != nil {

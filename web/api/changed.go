@@ -24,7 +24,7 @@ const (
 
 // changed is the answer to a set: the documents in the order of the request, and then what was pruned. docs is what the
 // store has made of writes; nil for a dry run.
-func (p *plan) changed(ctx context.Context, docs []store.Document) ([]Changed, error) {
+func (p *plan) changed(ctx context.Context, docs []store.Document) []Changed {
 	stored := make(map[store.Key]store.Document, len(docs))
 	for _, d := range docs {
 		stored[d.Key] = d
@@ -66,7 +66,7 @@ func (p *plan) changed(ctx context.Context, docs []store.Document) ([]Changed, e
 		}
 		out = append(out, done)
 	}
-	return out, nil
+	return out
 }
 
 // lint returns what is doubtful about a document that was taken.

@@ -94,6 +94,15 @@ func (c *Changes) Apply(ctx context.Context, set ChangeSet) ([]Changed, error) {
 	if err != nil {
 		return nil, err
 	}
+	docs, err := c.write(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return p.changed(ctx, docs), nil
+}
+
+// write checks a set and stores it, unless it is a dry run.
+func (c *Changes) write(ctx context.Context, p *plan) ([]store.Document, error) {
 	leave, err := c.enter(ctx)
 	if err != nil {
 		return nil, err
@@ -106,20 +115,18 @@ func (c *Changes) Apply(ctx context.Context, set ChangeSet) ([]Changed, error) {
 		if err := fault.Collect(p.complaints()); err != nil {
 			return nil, err
 		}
-		if set.DryRun {
-			return p.changed(ctx, nil)
+		if p.set.DryRun {
+			return nil, nil
 		}
 		if err := p.register(ctx); err != nil {
 			return nil, err
 		}
 		docs, err := c.store.Apply(ctx, p.writes())
-		if fault.KindOf(err) == fault.Conflict || fault.KindOf(err) == fault.NotFound && err != nil {
+		switch fault.KindOf(err) {
+		case fault.Conflict, fault.NotFound:
 			continue // another process was faster: look again
 		}
-		if err != nil {
-			return nil, err
-		}
-		return p.changed(ctx, docs)
+		return docs, err
 	}
 	return nil, fault.New(fault.Conflict, "the definitions are being changed by others all the time")
 }

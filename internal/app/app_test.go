@@ -168,7 +168,7 @@ func (away) Watch(context.Context, func(store.Change) error) error { return errA
 func (away) WatchSince(context.Context, uint64, func(store.Change) error) error {
 	return errAway
 }
-func (away) Close() error                                          { return nil }
+func (away) Close() error { return nil }
 
 // asked is such a store that ends the wait for it once it was asked.
 type asked struct {

@@ -36,7 +36,7 @@ type View struct {
 	limit    int                 // length of log at which it is cleaned
 	watchers map[*watcher]bool   // who reads log
 	revision uint64              // of the last change applied
-	floor    uint64              // every deletion after this revision is in log
+	floor    uint64              // every deletion after this revision is in log; implementations tell old ones, too
 	ready    bool                // the state is complete
 	closed   error               // why the view ended, or nil
 	changed  chan struct{}       // closed and replaced when any of the above changes
@@ -138,7 +138,7 @@ func (v *View) CaughtUp() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.ready {
-		v.ready, v.floor = true, v.revision
+		v.ready = true
 		v.signal()
 	}
 }

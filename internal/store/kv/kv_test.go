@@ -5,6 +5,7 @@ package kv_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -131,6 +132,35 @@ func TestSurvivesRestart(t *testing.T) {
 	next, err := s.Put(ctx, gone, json.RawMessage(`{}`), store.Condition{Absent: true})
 	if err != nil || next.Revision <= want.Revision {
 		t.Errorf("Put after the restart = revision %d, %v; the last before was %d", next.Revision, err, want.Revision)
+	}
+}
+
+// Who was away while the process was restarted is told what was deleted before that.
+func TestWatchSinceSurvivesRestart(t *testing.T) {
+	nc := connect(t, serve(t, t.TempDir(), 0))
+	s := open(t, nc, kv.Options{})
+	k := store.Key{Kind: "Bus", Name: "gone"}
+	d, err := s.Put(t.Context(), k, json.RawMessage(`{}`), store.Condition{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Delete(t.Context(), k, store.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var told []store.Change
+	enough := errors.New("enough")
+	err = open(t, nc, kv.Options{}).WatchSince(t.Context(), d.Revision, func(c store.Change) error {
+		if c.Key == (store.Key{}) {
+			return enough
+		}
+		told = append(told, c)
+		return nil
+	})
+	if !errors.Is(err, enough) || len(told) != 1 || !told[0].Deleted || told[0].Key != k {
+		t.Errorf("told %v, %v", told, err)
 	}
 }
 

@@ -26,8 +26,9 @@ import (
 // not in it. A state that is wrong, or empty, or cannot be read changes nothing, and is said in the log, in /readyz?verbose
 // and by a metric.
 //
-// Keys are not declared: nobody would see their secrets. Devices are when the directory has them, and others stay as they
-// are, since fleets are provisioned by the API; one that leaves the directory is not cut off. Schemas are registered, and
+// Keys are not declared: nobody would see their secrets. Devices and Secrets are when the directory has them, and others stay
+// as they are, since fleets are provisioned by the API and a repository is no place for secrets; one that leaves the directory
+// is not removed. Schemas are registered, and
 // never removed.
 type declared struct {
 	dir     string
@@ -43,8 +44,8 @@ type declared struct {
 	pending string // digest of a state that is new, and may be half written
 	applied string // digest of the state that is in force
 
-	wrong   atomic.Pointer[string]          // why the state of the directory is not in force; nil when it is
-	devices atomic.Pointer[map[string]bool] // those that are declared
+	wrong   atomic.Pointer[string]             // why the state of the directory is not in force; nil when it is
+	lasting atomic.Pointer[map[store.Key]bool] // devices and secrets that are declared
 }
 
 // What a load has come to.
@@ -104,8 +105,8 @@ func (d *declared) by(k store.Key) string {
 	switch k.Kind {
 	case kindKey:
 		return ""
-	case kindDevice:
-		if devices := d.devices.Load(); devices == nil || !(*devices)[k.Name] {
+	case kindDevice, kindSecret:
+		if lasting := d.lasting.Load(); lasting == nil || !(*lasting)[k] {
 			return ""
 		}
 	}
@@ -262,13 +263,13 @@ func located(docs []files.Document, err error) error {
 
 // took notes that a state is in force, or will be within moments.
 func (d *declared) took(docs []files.Document, digest string, done []api.Changed) {
-	devices := map[string]bool{}
+	lasting := map[store.Key]bool{}
 	for _, doc := range docs {
-		if doc.Head.Kind == kindDevice {
-			devices[doc.Head.Name] = true
+		if doc.Head.Kind == kindDevice || doc.Head.Kind == kindSecret {
+			lasting[store.Key{Kind: doc.Head.Kind, Name: doc.Head.Name}] = true
 		}
 	}
-	d.devices.Store(&devices)
+	d.lasting.Store(&lasting)
 	d.wrong.Store(nil)
 	d.valid.Set(1)
 	d.loads.WithLabelValues(loadApplied).Inc()

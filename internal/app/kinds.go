@@ -77,7 +77,7 @@ func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge, g *mqttgw.Gatew
 			Refs:      ruleRefs,
 		},
 		{
-			Name: kindDevice, Plural: "devices", Area: "devices", Schema: []byte(deviceSchema),
+			Name: kindDevice, Plural: "devices", Area: "devices", Lasting: true, Schema: []byte(deviceSchema),
 			Doc:  "A device is an MQTT client: how it logs in, and what it may do.",
 			Refs: policyRef,
 			Status: func(name string, brief bool) any {

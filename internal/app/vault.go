@@ -240,7 +240,7 @@ func nameOf(doc []byte) string {
 // secretKind is the kind of definition.
 func (v *vault) secretKind() api.Kind {
 	return api.Kind{
-		Name: kindSecret, Plural: "secrets", Schema: []byte(secretSchema),
+		Name: kindSecret, Plural: "secrets", Lasting: true, Schema: []byte(secretSchema),
 		Doc:       "A secret is a text that targets and sources refer to by its name. It is sealed in the store, and never shown.",
 		Normalize: func(_ context.Context, doc, old []byte) ([]byte, error) { return v.normalize(doc, old) },
 		Redact: func(doc []byte) []byte {

@@ -170,12 +170,11 @@ func (c *Changes) kind(name string) *Kind {
 	return nil
 }
 
-// Prunable are the kinds whose definitions are removed with a change set that does not say which: all but keys and devices,
-// without which others cannot log in.
+// Prunable are the kinds whose definitions are removed with a change set that does not say which: all but those that last.
 func (c *Changes) Prunable() []string {
 	var names []string
 	for _, k := range c.kinds {
-		if k.Name != kindKey && k.Name != kindDevice {
+		if !k.Lasting {
 			names = append(names, k.Name)
 		}
 	}

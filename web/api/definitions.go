@@ -56,6 +56,9 @@ type Kind struct {
 	Status func(name string, brief bool) any
 	// Keep lists names that cannot be deleted.
 	Keep []string
+	// Lasting says that a change set removes documents of the kind only if it names the kind: they are made one by one, and
+	// files do not hold all of them.
+	Lasting bool
 	// Schema is the JSON Schema 2020-12 of the document, for OpenAPI; nil = any object.
 	Schema []byte
 }

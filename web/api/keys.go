@@ -237,7 +237,7 @@ func makeKey(doc []byte) (k *keyDoc, secret string, err error) {
 // keyKind is the kind of the documents that this package owns.
 func keyKind() *Kind {
 	return &Kind{
-		Name: kindKey, Plural: "keys", Area: areaAdmin, Schema: keySchema,
+		Name: kindKey, Plural: "keys", Area: areaAdmin, Lasting: true, Schema: keySchema,
 		Doc: "Keys for this API. A key's secret is answered once, by POST /v1/keys or POST /v1/keys/{name}:rotate.",
 		Normalize: func(_ context.Context, doc, old []byte) ([]byte, error) {
 			k, err := parseKey(doc)

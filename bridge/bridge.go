@@ -50,6 +50,9 @@ type Options struct {
 	Window int
 	// RangeAfter is how many deliveries a lane may have parked before what else would be parked is ranged; 0 = 10 000.
 	RangeAfter int
+	// Aside bounds what is kept until a time or a decision.
+	Aside AsideOptions
+
 	// ParkedKeys is how many keys of a lane that keeps order may have something parked, before what else comes is ranged; 0 =
 	// 10 000.
 	ParkedKeys int
@@ -61,6 +64,7 @@ type Bridge struct {
 	log       *slog.Logger
 	dead      *eventlog.Stream
 	jobs      *jobs
+	aside     *aside
 	standings *standings
 	metrics   *metrics
 	rules     *ruleCache
@@ -138,9 +142,14 @@ func New(ctx context.Context, o Options) (*Bridge, error) {
 		b.cancel()
 		return nil, fmt.Errorf("open jobs: %w", err)
 	}
+	if b.aside, err = openAside(ctx, b); err != nil {
+		b.cancel()
+		return nil, fmt.Errorf("open what is kept for later: %w", err)
+	}
 	b.metrics = newMetrics(o.Registerer, b)
 	b.jobs.start()
-	b.wg.Add(2)
+	b.wg.Add(3)
+	go b.aside.run()
 	go b.sweep()
 	go b.maintain()
 	return b, nil

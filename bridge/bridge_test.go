@@ -3,6 +3,7 @@
 package bridge_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,7 @@ type fixture struct {
 
 	logOpts eventlog.Options // Durability and Sync, if not OS
 	opts    bridge.Options
+	busDoc  string // the document of bus default, if not the usual one
 	held    string // a target that cannot be used
 	targets map[string]*recipient
 	rules   []*rules.Rule
@@ -74,7 +76,7 @@ func (f *fixture) start() *fixture {
 	if f.held != "" {
 		f.must(f.HoldTarget(f.held))
 	}
-	doc, err := bridge.ParseBus([]byte(`{"kind":"Bus","name":"default"}`))
+	doc, err := bridge.ParseBus([]byte(cmp.Or(f.busDoc, `{"kind":"Bus","name":"default"}`)))
 	f.must(err)
 	f.must(f.SetBus(ctx, doc))
 	f.must(f.SetRules("default", f.rev, f.rules))

@@ -2,7 +2,13 @@
 
 package bridge
 
-import "context"
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+
+	"github.com/rialto-bridge/rialto/internal/eventlog"
+)
 
 // Trim applies the retention of a bus now.
 func (b *Bridge) Trim(ctx context.Context, bus string) error {
@@ -27,4 +33,35 @@ func (b *Bridge) WakeLanes() {
 	for _, l := range b.allLanes() {
 		l.wake()
 	}
+}
+
+// WakeAside has what is kept for later look at the clock, which a test has moved.
+func (b *Bridge) WakeAside() {
+	select {
+	case b.aside.wake <- struct{}{}:
+	default:
+	}
+}
+
+// CompactAside writes ASIDE again if more than slack of it, beside twice what is kept, has ended. It returns its first message.
+func (b *Bridge) CompactAside(ctx context.Context, slack int64) (first uint64, err error) {
+	b.aside.slack = slack
+	err = b.aside.compact(ctx)
+	return b.aside.stream.First(), err
+}
+
+// ReadToken, ReadAnswer and ReplayAside are for fuzzing.
+var (
+	ReadToken  = readToken
+	ReadAnswer = readAnswer
+	TokenOf    = tokenOf
+)
+
+// ReplayAside reads messages as if they stood in ASIDE, and returns how many events are kept then, and their bytes.
+func ReplayAside(msgs ...eventlog.Raw) (n int, bytes int64, err error) {
+	s := &aside{o: AsideOptions{}.withDefaults(), all: make(map[keptKey]*kept), seed: maphash.MakeSeed()}
+	for _, m := range msgs {
+		err = errors.Join(err, s.replay(m))
+	}
+	return len(s.all), s.bytes, err
 }

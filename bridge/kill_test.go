@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -36,7 +37,11 @@ const (
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
-		live(dir, os.Getenv(childLife))
+		if life, aside := strings.CutPrefix(os.Getenv(childLife), "aside-"); aside {
+			liveAside(dir, life)
+		} else {
+			live(dir, life)
+		}
 		return
 	}
 	goleak.VerifyTestMain(m)

@@ -37,6 +37,9 @@ func (b *Bridge) maintain() {
 		if err := b.standings.compact(b.ctx, b.o.Now()); err != nil && b.ctx.Err() == nil {
 			b.log.Error("retention failed", "stream", "LANES", "err", err)
 		}
+		if err := b.aside.compact(b.ctx); err != nil && b.ctx.Err() == nil {
+			b.log.Error("retention failed", "stream", "ASIDE", "err", err)
+		}
 		if err := b.trimDead(); err != nil && b.ctx.Err() == nil {
 			b.log.Error("retention failed", "stream", "DEAD", "err", err)
 		}

@@ -36,6 +36,7 @@ const (
 type publication struct {
 	bus, eventType, source, subject, id, schema string
 	data, contentType, mode, rate               string
+	at, delay                                   string
 	extensions                                  []string
 	count                                       int
 }
@@ -46,9 +47,11 @@ func newPublish(c *cli) *cobra.Command {
 		Use:   "publish --type TYPE",
 		Short: "Send an event to a bus and print where it is in the log",
 		Long: `Send a CloudEvent over HTTP and print its id and position once it is stored. With --count it sends
-that many events alike, each with an id of its own; --rate slows that down.`,
+that many events alike, each with an id of its own; --rate slows that down. With --at or --delay the event is
+stored later: until then "rialto scheduled" shows it and can cancel it.`,
 		Example: `  rialto publish --type com.acme.order --subject orders/17 --data '{"total": 12.5}'
-  rialto publish --bus devices --type com.acme.telemetry --data @reading.json --count 100 --rate 20`,
+  rialto publish --bus devices --type com.acme.telemetry --data @reading.json --count 100 --rate 20
+  rialto publish --type com.acme.reminder --id reminder-17 --delay 2h`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.publish(cmd.Context(), p)
@@ -65,15 +68,18 @@ that many events alike, each with an id of its own; --rate slows that down.`,
 	f.StringVar(&p.contentType, "datacontenttype", "", "media type of the data (default: JSON, text or bytes, as it looks)")
 	f.StringArrayVar(&p.extensions, "ext", nil, "extension attribute name=value; may be given more than once")
 	f.StringVar(&p.mode, "mode", "binary", "how to send: binary, structured or batch")
+	f.StringVar(&p.at, "at", "", "store it at this time (RFC 3339)")
+	f.StringVar(&p.delay, "delay", "", "store it after this long, such as 90s or 2h")
 	f.IntVar(&p.count, "count", 1, "how many events to send")
 	f.StringVar(&p.rate, "rate", "", "events per second (default: as fast as they are stored)")
 	return cmd
 }
 
-// receipt is what the server says of one stored event.
+// receipt is what the server says of one event that is stored, or scheduled.
 type receipt struct {
 	ID        string `json:"id"`
-	Position  string `json:"position"`
+	Position  string `json:"position,omitempty"`
+	At        string `json:"at,omitempty"` // when it will be stored
 	Duplicate bool   `json:"duplicate,omitempty"`
 }
 
@@ -116,7 +122,7 @@ func (c *cli) publish(ctx context.Context, p publication) error {
 			events[i].SetID(p.number(sent + i + 1))
 			events[i].SetTime(c.now())
 		}
-		receipts, err := cl.sendEvents(ctx, p.bus, p.mode, events)
+		receipts, err := cl.sendEvents(ctx, p.bus, p.mode, p.later(), events)
 		if err != nil {
 			if sent > 0 {
 				err = fmt.Errorf("after %s: %w", count(sent, "event"), err)
@@ -130,7 +136,7 @@ func (c *cli) publish(ctx context.Context, p publication) error {
 	}
 	if p.count > 1 {
 		took := c.now().Sub(start)
-		fmt.Fprintf(c.err, "%s stored in %s", count(sent, "event"), took.Round(time.Millisecond))
+		fmt.Fprintf(c.err, "%s accepted in %s", count(sent, "event"), took.Round(time.Millisecond))
 		if took > 0 {
 			fmt.Fprintf(c.err, ", %.0f/s", float64(sent)/took.Seconds())
 		}
@@ -149,6 +155,8 @@ func (c *cli) template(p publication) (cloudevents.Event, error) {
 		return e, usagef("publish needs --type, such as --type com.acme.order.placed")
 	case !slices.Contains([]string{"binary", "structured", "batch"}, p.mode):
 		return e, usagef("--mode is binary, structured or batch, not %q", p.mode)
+	case p.at != "" && p.delay != "":
+		return e, usagef("--at and --delay do not go together")
 	case p.count < 1:
 		return e, usagef("--count is at least 1")
 	}
@@ -245,11 +253,19 @@ func (p publication) pace() (time.Duration, error) {
 	return time.Duration(float64(time.Second) / perSecond), nil
 }
 
-// sendEvents sends events in one request, encoded by the CloudEvents SDK, and waits until they are stored.
-func (cl *client) sendEvents(ctx context.Context, bus, mode string, events []cloudevents.Event) ([]receipt, error) {
+// later is the query that schedules events.
+func (p publication) later() url.Values {
+	query := url.Values{}
+	set(query, "deliverAt", p.at)
+	set(query, "delay", p.delay)
+	return query
+}
+
+// sendEvents sends events in one request, encoded by the CloudEvents SDK, and waits until they are stored, or scheduled.
+func (cl *client) sendEvents(ctx context.Context, bus, mode string, query url.Values, events []cloudevents.Event) ([]receipt, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errors.New("no answer in time"))
 	defer cancel()
-	address := cl.address("/v1/buses/"+url.PathEscape(bus)+"/events", nil)
+	address := cl.address("/v1/buses/"+url.PathEscape(bus)+"/events", query)
 	var req *http.Request
 	var err error
 	switch mode {
@@ -269,12 +285,13 @@ func (cl *client) sendEvents(ctx context.Context, bus, mode string, events []clo
 		return nil, err
 	}
 	var body struct {
-		Accepted []receipt `json:"accepted"`
+		Accepted  []receipt `json:"accepted"`
+		Scheduled []receipt `json:"scheduled"`
 	}
 	if err := json.Unmarshal(a.Body, &body); err != nil {
 		return nil, fmt.Errorf("unreadable answer: %w", err)
 	}
-	return body.Accepted, nil
+	return append(body.Accepted, body.Scheduled...), nil
 }
 
 // percentEncode does what the SDK leaves out: attributes in headers are percent-encoded (CloudEvents HTTP binding
@@ -310,7 +327,7 @@ func (c *cli) printReceipts(receipts []receipt) error {
 		if r.Duplicate {
 			note = "  (stored before)"
 		}
-		if _, err := fmt.Fprintf(c.out, "%s  %s%s\n", clean(r.ID), clean(r.Position), note); err != nil {
+		if _, err := fmt.Fprintf(c.out, "%s  %s%s\n", clean(r.ID), clean(orDefault(r.Position, "due "+r.At)), note); err != nil {
 			return err
 		}
 	}

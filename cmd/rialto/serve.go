@@ -40,6 +40,9 @@ type settings struct {
 	maxData, reserve, maxStore, ring                    string
 	downMaxAge                                          time.Duration
 	downMaxBytes                                        string
+	scheduledMaxDelay, preparedMaxAge                   time.Duration
+	asideMaxEvents                                      int
+	asideMaxBytes                                       string
 	anonymous, mqttAnonymous                            bool
 	logLevel, logFormat                                 string
 	postgres, secretKey, secretKeyFile                  string
@@ -101,6 +104,10 @@ The first start writes a key that may do everything to admin.key in the data dir
 	f.DurationVar(&s.mqttMaxKeepAlive, "mqtt-max-keepalive", 0, "longest keep alive of MQTT 5 clients, such as 60s: who asks for more, or for none, is told this one; 0 = no maximum")
 	f.DurationVar(&s.downMaxAge, "down-max-age", mqttgw.DefaultDownlinkAge, "how long messages to devices, and what became of them, are kept; commands wait no longer")
 	f.StringVar(&s.downMaxBytes, "down-max-bytes", "2GiB", "bytes of them; older ones go first, but for commands that wait")
+	f.DurationVar(&s.scheduledMaxDelay, "scheduled-max-delay", 365*24*time.Hour, "how long events may be scheduled ahead, up to 87600h")
+	f.DurationVar(&s.preparedMaxAge, "prepared-max-age", 24*time.Hour, "how long a prepared event waits for a decision before it is rolled back")
+	f.IntVar(&s.asideMaxEvents, "aside-max-events", 1_000_000, "how many events may be scheduled or prepared at a time")
+	f.StringVar(&s.asideMaxBytes, "aside-max-bytes", "1GiB", "bytes of them")
 	f.StringVar(&s.maxData, "max-data", "1MiB", "largest payload of an event, up to 8MiB")
 	f.StringVar(&s.reserve, "reserve", "auto", "disk space that producers may not use")
 	f.StringVar(&s.maxStore, "max-store", "auto", "bytes that all streams may use; auto = the disk is the limit")
@@ -193,7 +200,8 @@ func (s *settings) options(c *cli) (app.Options, error) {
 	o := app.Options{Definitions: s.definitions, DefinitionsPoll: s.definitionsPoll, Data: s.data, Listen: s.listen, MQTT: s.mqtt, Durability: eventlog.Durability(s.durability),
 		Anonymous: s.anonymous, MQTTAnonymous: s.mqttAnonymous, EgressAllow: allow, TLSCert: s.tlsCert, TLSKey: s.tlsKey,
 		Postgres: s.postgres, SecretKey: s.secretKey, SecretKeyFile: s.secretKeyFile, ClientCA: s.clientCA, MQTTClientCA: s.mqttClientCA, MQTTRequireCert: s.mqttRequireCert, MQTTOrigins: s.mqttOrigins, MQTTQuiet: s.mqttQuiet,
-		MQTTConnectRate: s.mqttConnectRate, MQTTConnectRatePerIP: s.mqttConnectRatePerIP, MQTTMaxKeepAlive: s.mqttMaxKeepAlive, DownMaxAge: s.downMaxAge, Version: version, Logger: slog.New(handler)}
+		MQTTConnectRate: s.mqttConnectRate, MQTTConnectRatePerIP: s.mqttConnectRatePerIP, MQTTMaxKeepAlive: s.mqttMaxKeepAlive, DownMaxAge: s.downMaxAge,
+		ScheduledMaxDelay: s.scheduledMaxDelay, PreparedMaxAge: s.preparedMaxAge, AsideMaxEvents: s.asideMaxEvents, Version: version, Logger: slog.New(handler)}
 	for name := range strings.SplitSeq(cmp.Or(s.mqttCertName, "uri,dns,cn"), ",") {
 		o.MQTTCertNames = append(o.MQTTCertNames, mqttgw.CertificateName(strings.TrimSpace(name)))
 	}
@@ -201,7 +209,7 @@ func (s *settings) options(c *cli) (app.Options, error) {
 	for _, size := range []struct {
 		flag, text string
 		to         *int64
-	}{{"max-data", s.maxData, &maxData}, {"reserve", s.reserve, &o.Reserve}, {"max-store", s.maxStore, &o.MaxStore}, {"ring", s.ring, &o.RingBytes}, {"down-max-bytes", s.downMaxBytes, &o.DownMaxBytes}} {
+	}{{"max-data", s.maxData, &maxData}, {"reserve", s.reserve, &o.Reserve}, {"max-store", s.maxStore, &o.MaxStore}, {"ring", s.ring, &o.RingBytes}, {"down-max-bytes", s.downMaxBytes, &o.DownMaxBytes}, {"aside-max-bytes", s.asideMaxBytes, &o.AsideMaxBytes}} {
 		if size.text == "auto" {
 			continue
 		}

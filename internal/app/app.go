@@ -33,6 +33,7 @@ import (
 	"github.com/rialto-bridge/rialto/schema"
 	"github.com/rialto-bridge/rialto/sources"
 	"github.com/rialto-bridge/rialto/targets"
+	"github.com/rialto-bridge/rialto/targets/outbound"
 	"github.com/rialto-bridge/rialto/web/api"
 )
 
@@ -288,7 +289,10 @@ func (a *App) openSchemaStore(ctx context.Context, nc *nats.Conn) (schema.Store,
 const summariesBucket = "summaries"
 
 func (a *App) startBridge(ctx context.Context) (err error) {
-	a.bridge, err = bridge.New(ctx, bridge.Options{Log: a.log, Journal: a.journal, Schemas: a.schemas, Discover: a.discovery, View: sparkplug.View, Logger: a.o.Logger, Registerer: a.registry})
+	asks := outbound.Client(a.guard, outbound.Options{})
+	a.undo("questions to producers", func(context.Context) error { asks.CloseIdleConnections(); return nil })
+	a.bridge, err = bridge.New(ctx, bridge.Options{Log: a.log, Journal: a.journal, Schemas: a.schemas, Discover: a.discovery, View: sparkplug.View, Logger: a.o.Logger, Registerer: a.registry,
+		Aside: bridge.AsideOptions{MaxEvents: a.o.AsideMaxEvents, MaxBytes: a.o.AsideMaxBytes, MaxAge: a.o.PreparedMaxAge, HTTP: asks, CheckURL: a.guard.CheckURL}})
 	if err == nil {
 		a.undo("bridge", func(ctx context.Context) error {
 			// Deliveries get what is left of the time but for a quarter, in which the log writes down what became of them.
@@ -533,7 +537,7 @@ func (a *App) startHTTP(context.Context) error {
 		return err
 	}
 	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: a.kinds(), Changes: a.changes, Declared: a.declaredBy(), Sources: a.sources, Clients: a.clients(), Commands: a.commander(), Schemas: a.schemas,
-		Anonymous: a.o.Anonymous, Limits: event.Limits{MaxData: a.o.MaxData}, Version: a.o.Version, Listeners: a.listeners, InForce: a.defs.await, Checks: a.checks,
+		Anonymous: a.o.Anonymous, Limits: event.Limits{MaxData: a.o.MaxData}, MaxDelay: a.o.ScheduledMaxDelay, Version: a.o.Version, Listeners: a.listeners, InForce: a.defs.await, Checks: a.checks,
 		Logger: a.o.Logger, Registerer: a.registry, Gatherer: a.registry})
 	if err != nil {
 		return errors.Join(err, a.httpLn.Close())

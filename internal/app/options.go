@@ -66,6 +66,10 @@ type Options struct {
 	Definitions string
 	// DefinitionsPoll is how often it is looked at; 0 = 5 s.
 	DefinitionsPoll time.Duration
+	// What is kept until a time or a decision; 0 = the defaults: 365 days, 24 h, 1 000 000 events, 1 GiB.
+	ScheduledMaxDelay, PreparedMaxAge time.Duration
+	AsideMaxEvents                    int
+	AsideMaxBytes                     int64
 
 	Version string
 	Logger  *slog.Logger // nil discards
@@ -159,11 +163,20 @@ func (o Options) Validate() error {
 	if o.DownMaxBytes < 0 || o.Reserve < 0 || o.MaxStore < 0 || o.RingBytes < 0 {
 		errs = append(errs, errors.New("a size is negative"))
 	}
+	if o.ScheduledMaxDelay < 0 || o.PreparedMaxAge < 0 || max(o.ScheduledMaxDelay, o.PreparedMaxAge) > longestAside {
+		errs = append(errs, fmt.Errorf("scheduled-max-delay is %s and prepared-max-age is %s, and neither may be negative or above %s", o.ScheduledMaxDelay, o.PreparedMaxAge, longestAside))
+	}
+	if o.AsideMaxEvents < 0 || o.AsideMaxBytes < 0 {
+		errs = append(errs, errors.New("aside-max-events and aside-max-bytes must not be negative"))
+	}
 	if o.Postgres != "" {
 		errs = append(errs, postgres.CheckDSN(o.Postgres))
 	}
 	return errors.Join(errs...)
 }
+
+// longestAside is how long events may be kept for later at most.
+const longestAside = 10 * 365 * 24 * time.Hour
 
 // isLoopback reports whether an address can only be reached from this machine.
 func isLoopback(addr string) bool {

@@ -26,6 +26,12 @@ import (
 // Bridge is what the API needs of the event path. OnBridge makes one of the real thing.
 type Bridge interface {
 	Ingest(ctx context.Context, bus string, recs []*event.Record) ([]bridge.Receipt, error)
+	SetAside(ctx context.Context, bus string, recs []*event.Record, q bridge.AsideRequest) ([]bridge.Kept, error)
+	Kept(ctx context.Context, q bridge.KeptQuery) (bridge.KeptPage, error)
+	Scheduled(ctx context.Context, bus, id, source string) (bridge.Kept, error)
+	Cancel(ctx context.Context, bus, id, source string) error
+	Prepared(ctx context.Context, bus, token string) (bridge.Kept, error)
+	Decide(ctx context.Context, bus, token string, commit bool) (bridge.Decision, error)
 	Event(ctx context.Context, bus, id, source string) (*bridge.Found, error)
 	Find(ctx context.Context, bus, id, source string) (*bridge.Found, error)
 	Search(ctx context.Context, bus string, q bridge.SearchQuery) (bridge.SearchPage, error)
@@ -84,9 +90,10 @@ type Options struct {
 	Schemas  *schema.Registry // nil = there is no registry
 	Sources  Sources          // nil = there are none
 
-	Anonymous bool         // who sends no key may do everything: for a loopback listener only
-	Limits    event.Limits // of ingested events
-	Version   string       // of the program, for /openapi.json and the page
+	Anonymous bool          // who sends no key may do everything: for a loopback listener only
+	Limits    event.Limits  // of ingested events
+	MaxDelay  time.Duration // how long events may be scheduled ahead; 0 = 365 days
+	Version   string        // of the program, for /openapi.json and the page
 	Listeners func() []Listener
 	// InForce blocks until a definition is in force at a revision or a later one, for revision 0 until it is gone, or
 	// until ctx is done. nil does not wait.
@@ -185,6 +192,9 @@ func New(o Options) (*API, error) {
 	if o.Gatherer == nil {
 		o.Gatherer = prometheus.NewRegistry()
 	}
+	if o.MaxDelay == 0 {
+		o.MaxDelay = defaultMaxDelay
+	}
 	if o.MaxStreams == 0 {
 		o.MaxStreams = 1000
 	}
@@ -229,6 +239,7 @@ func (a *API) addPlainRoutes() {
 	a.add("GET", anyBus+"/events", onBus(areaEvents, accessRead), a.searchEvents)
 	a.add("GET", anyBus+"/events/{id}", onBus(areaEvents, accessRead), a.getEvent)
 	a.add("GET", "/v1/stream", need{open: true}, a.stream) // each topic is checked
+	a.addAsideRoutes()
 	a.addDeadLetterRoutes()
 	a.add("POST", "/v1/targets/{name}:enable", need{area: areaDefinitions, access: accessWrite}, a.enableTarget)
 	a.addConsentRoutes()

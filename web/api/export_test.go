@@ -13,3 +13,6 @@ func (a *API) Routes() []string {
 	}
 	return out
 }
+
+// ReadAside is for fuzzing.
+var ReadAside = readAside

@@ -31,10 +31,11 @@ func putBuffer(b *[]byte) {
 	}
 }
 
-// ingest takes events in: binary, structured or batch. It answers 202 once all are committed.
+// ingest takes events in: binary, structured or batch. It answers 202 once all are committed, or kept for later.
 func (a *API) ingest(w *reply, r *http.Request) error {
 	if r.URL.RawQuery != "" {
-		if _, err := noQuery(r); err != nil {
+		var err error
+		if w.aside, err = readAside(r, a.o.Now(), a.o.MaxDelay); err != nil {
 			return err
 		}
 	}
@@ -92,6 +93,9 @@ func (a *API) ingestBinary(w *reply, r *http.Request) error {
 
 // store hands the events to the bridge and answers where they are.
 func (a *API) store(w *reply, r *http.Request, recs []*event.Record) error {
+	if w.aside != nil {
+		return a.setAside(w, r, recs)
+	}
 	receipts, err := a.o.Bridge.Ingest(r.Context(), w.bus, recs)
 	if err != nil {
 		return err

@@ -49,6 +49,7 @@ type fakeBridge struct {
 	ordering map[string]*targets.Ordering
 	asked    any // the last query
 	jobs     []bridge.Job
+	kept     []bridge.Kept
 }
 
 func newFakeBridge() *fakeBridge {

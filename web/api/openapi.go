@@ -143,6 +143,13 @@ func (a *API) describe() error {
 	schemas["Event"] = &huma.Schema{Type: "object", Description: "A CloudEvent in JSON format (CloudEvents 1.0.2).",
 		Required:   []string{"specversion", "id", "source", "type"},
 		Properties: map[string]*huma.Schema{"specversion": text("1.0"), "id": text(""), "source": text(""), "type": text("")}}
+	schemas["KeptEvent"] = object([]string{"id", "bus", "source", "type", "keptAt"}, map[string]*huma.Schema{
+		"id": text("of the event"), "token": text("of a prepared one"), "bus": text(""), "source": text(""), "type": text(""), "subject": text(""),
+		"at":     {Type: "string", Format: "date-time", Description: "when a scheduled one is stored"},
+		"keptAt": {Type: "string", Format: "date-time"}, "checkBack": text("URL that is asked when no decision comes"), "checkAfter": text("such as 1m0s"),
+		"expires": {Type: "string", Format: "date-time", Description: "when a prepared one is rolled back by itself"}, "event": ref("Event")})
+	schemas["Decision"] = object([]string{"state", "id"}, map[string]*huma.Schema{
+		"state": text("committed or rolledback"), "id": text("of the event"), "position": text("<stream>:<sequence>, if it was committed")})
 	schemas["StoredEvent"] = object([]string{"event", "position", "received"}, map[string]*huma.Schema{
 		"event": ref("Event"), "position": text("<stream>:<sequence>"), "received": {Type: "string", Format: "date-time"},
 		"status":  text("one of " + strings.Join(states, ", ")),
@@ -258,13 +265,15 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 	}
 	plain := &huma.Schema{Type: "string"}
 	onlyBus := queryDoc("bus", "only of this bus; needed by a key whose right is for a bus", nil)
+	whichSource := queryDoc("source", "which, if several events have the id", nil)
 	sent := &huma.Schema{Type: "object", Description: "A CloudEvent in JSON format. What it lacks of the required attributes is filled in."}
 	ops := map[string]*huma.Operation{
 		"POST /v1/definitions:apply": applyOperation(),
 		"POST /v1/buses/{bus}/events": {
-			OperationID: "ingest-events", Tags: []string{"events"}, Summary: "Take events in", Parameters: []*huma.Param{bus},
+			OperationID: "ingest-events", Tags: []string{"events"}, Summary: "Take events in", Parameters: append([]*huma.Param{bus}, asideParamDocs()...),
 			Description: "CloudEvents in binary, structured or batch mode (HTTP binding 1.0.2). 202 means that every event is in the log. " +
-				"An event that is there already, by source and id, is answered with the position it got first.",
+				"An event that is there already, by source and id, is answered with the position it got first. With deliverAt, delay or prepare the events " +
+				"are kept for later, all of them alike, and the answer is {\"scheduled\": [{id, at}]} or {\"prepared\": [{id, token}]}.",
 			RequestBody: &huma.RequestBody{Content: map[string]*huma.MediaType{
 				"application/cloudevents+json":       {Schema: ref("Event")},
 				"application/cloudevents-batch+json": {Schema: &huma.Schema{Type: "array", Items: ref("Event")}},
@@ -300,6 +309,38 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 				queryDoc("from", "position to start at, or now (the default)", nil), queryDoc("type", "only events of this type", nil),
 				{Name: "Last-Event-ID", In: "header", Description: "id of the last message that was received", Schema: plain}},
 			Responses: ok("The stream", "text/event-stream", plain),
+		},
+		"GET /v1/scheduled": {
+			OperationID: "list-scheduled", Tags: []string{"events"}, Summary: "List events that are scheduled",
+			Parameters: []*huma.Param{onlyBus, limit, cursor}, Responses: ok("A page", "application/json", pageSchema(ref("KeptEvent"))),
+		},
+		"GET /v1/scheduled/{id}": {
+			OperationID: "get-scheduled", Tags: []string{"events"}, Summary: "Get a scheduled event",
+			Description: "404 if it was stored by now, or cancelled. 409 if several have the id.",
+			Parameters:  []*huma.Param{pathParamDoc("id", "of the event"), onlyBus, whichSource}, Responses: ok("The event", "application/json", ref("KeptEvent")),
+		},
+		"DELETE /v1/scheduled/{id}": {
+			OperationID: "cancel-scheduled", Tags: []string{"events"}, Summary: "Cancel a scheduled event",
+			Description: "After 204 it will not be stored. 404 if it was stored before.",
+			Parameters:  []*huma.Param{pathParamDoc("id", "of the event"), onlyBus, whichSource}, Responses: noContentResponses(),
+		},
+		"GET /v1/prepared": {
+			OperationID: "list-prepared", Tags: []string{"events"}, Summary: "List events that are prepared",
+			Parameters: []*huma.Param{onlyBus, limit, cursor}, Responses: ok("A page", "application/json", pageSchema(ref("KeptEvent"))),
+		},
+		"GET /v1/prepared/{token}": {
+			OperationID: "get-prepared", Tags: []string{"events"}, Summary: "Get a prepared event",
+			Parameters: []*huma.Param{pathParamDoc("token", "that the answer to prepare had"), onlyBus}, Responses: ok("The event", "application/json", ref("KeptEvent")),
+		},
+		"POST /v1/prepared/{token}:commit": {
+			OperationID: "commit-prepared", Tags: []string{"events"}, Summary: "Store a prepared event",
+			Description: "It is stored once, however often this is asked. 404 if it was rolled back, or never prepared.",
+			Parameters:  []*huma.Param{pathParamDoc("token", "that the answer to prepare had"), onlyBus}, Responses: ok("It is stored", "application/json", ref("Decision")),
+		},
+		"POST /v1/prepared/{token}:rollback": {
+			OperationID: "roll-back-prepared", Tags: []string{"events"}, Summary: "Forget a prepared event",
+			Description: "It may be asked again. 409 if the event was committed.",
+			Parameters:  []*huma.Param{pathParamDoc("token", "that the answer to prepare had"), onlyBus}, Responses: ok("It is forgotten", "application/json", ref("Decision")),
 		},
 		"GET /v1/deadletters": {
 			OperationID: "list-deadletters", Tags: []string{"deliveries"}, Summary: "List dead letters, newest first",
@@ -567,5 +608,16 @@ func consentDoc(id string) *huma.Operation {
 			"WebHook-Allowed-Rate says how many requests a minute it allows.",
 		Parameters: []*huma.Param{pathParamDoc("target", "name of the target"), pathParamDoc("token", "what the far side was sent")},
 		Responses:  map[string]*huma.Response{"204": {Description: "Events are sent from now on"}},
+	}
+}
+
+// asideParamDocs are the parameters that keep events for later.
+func asideParamDocs() []*huma.Param {
+	return []*huma.Param{
+		queryDoc("deliverAt", "when the events are stored; a time that has passed means at once", &huma.Schema{Type: "string", Format: "date-time"}),
+		queryDoc("delay", "instead, how long from now, such as 90s or 2h", nil),
+		queryDoc("prepare", "they are stored when they are committed", &huma.Schema{Type: "boolean"}),
+		queryDoc("checkBack", "with prepare: URL that is asked when no decision comes", nil),
+		queryDoc("checkAfter", "with checkBack: how long a decision may take before the first question, 1s to 24h; default 60s", nil),
 	}
 }

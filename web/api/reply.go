@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/rialto-bridge/rialto/bridge"
 )
 
 // reply is the response of one request and what is noted of it. It is pooled: nothing may keep it beyond the request.
@@ -20,13 +22,14 @@ type reply struct {
 	http.ResponseWriter
 	status int // 0 until the header is written
 	route  *route
-	bus    string // that the path names; "" for none
-	hook   string // the same of a source
-	id     string // request id
-	who    caller // once it has been identified
-	key    string // name of the key that came with it; "" for none
-	slug   string // of the problem that was answered; "" for none
-	long   bool   // the answer goes on for as long as the client likes: no latency is measured
+	bus    string               // that the path names; "" for none
+	hook   string               // the same of a source
+	aside  *bridge.AsideRequest // why its events are kept for later; nil = they are not
+	id     string               // request id
+	who    caller               // once it has been identified
+	key    string               // name of the key that came with it; "" for none
+	slug   string               // of the problem that was answered; "" for none
+	long   bool                 // the answer goes on for as long as the client likes: no latency is measured
 }
 
 var replies = sync.Pool{New: func() any { return new(reply) }}

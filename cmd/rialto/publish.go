@@ -136,7 +136,7 @@ func (c *cli) publish(ctx context.Context, p publication) error {
 	}
 	if p.count > 1 {
 		took := c.now().Sub(start)
-		fmt.Fprintf(c.err, "%s accepted in %s", count(sent, "event"), took.Round(time.Millisecond))
+		fmt.Fprintf(c.err, "%s %s in %s", count(sent, "event"), p.done(), took.Round(time.Millisecond))
 		if took > 0 {
 			fmt.Fprintf(c.err, ", %.0f/s", float64(sent)/took.Seconds())
 		}
@@ -251,6 +251,14 @@ func (p publication) pace() (time.Duration, error) {
 		return 0, usagef("--rate is a number of events per second, not %q", p.rate)
 	}
 	return time.Duration(float64(time.Second) / perSecond), nil
+}
+
+// done is what becomes of the events at once.
+func (p publication) done() string {
+	if p.at != "" || p.delay != "" {
+		return "scheduled"
+	}
+	return "stored"
 }
 
 // later is the query that schedules events.

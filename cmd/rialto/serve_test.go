@@ -36,7 +36,7 @@ func TestServeReadsTheEgressList(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, to := range map[string]*string{"egress-allow": &s.egressAllow, "data": &s.data, "listen": &s.listen, "mqtt": &s.mqtt, "durability": &s.durability,
-			"max-data": &s.maxData, "reserve": &s.reserve, "max-store": &s.maxStore, "ring": &s.ring, "down-max-bytes": &s.downMaxBytes, "log-level": &s.logLevel, "log-format": &s.logFormat} {
+			"max-data": &s.maxData, "reserve": &s.reserve, "max-store": &s.maxStore, "ring": &s.ring, "down-max-bytes": &s.downMaxBytes, "aside-max-bytes": &s.asideMaxBytes, "log-level": &s.logLevel, "log-format": &s.logFormat} {
 			if *to, err = cmd.Flags().GetString(name); err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/event"
 )
@@ -197,5 +199,16 @@ func (a *API) decidePrepared(commit bool) handler {
 			return err
 		}
 		return sendJSON(w, http.StatusOK, d)
+	}
+}
+
+// asideParamDocs are the parameters that keep events for later.
+func asideParamDocs() []*huma.Param {
+	return []*huma.Param{
+		queryDoc("deliverAt", "when the events are stored; a time that has passed means at once", &huma.Schema{Type: "string", Format: "date-time"}),
+		queryDoc("delay", "instead, how long from now, such as 90s or 2h", nil),
+		queryDoc("prepare", "they are stored when they are committed", &huma.Schema{Type: "boolean"}),
+		queryDoc("checkBack", "with prepare: URL that is asked when no decision comes", nil),
+		queryDoc("checkAfter", "with checkBack: how long a decision may take before the first question, 1s to 24h; default 60s", nil),
 	}
 }

@@ -111,6 +111,7 @@ const (
 	ReasonTransform      Reason = "transform"       // the transform could not be rendered
 	ReasonTooLarge       Reason = "too_large"       // larger than the target takes
 	ReasonAuth           Reason = "auth"            // no credentials, or no consent, could be got for the target
+	ReasonFunction       Reason = "function"        // a function of ours has failed, or does not want the event
 	ReasonInterrupted    Reason = "interrupted"     // our own stop cut the attempt off; it does not count
 	ReasonInternal       Reason = "internal"
 )
@@ -118,7 +119,7 @@ const (
 // Reasons returns all reasons, for pre-created metric series.
 func Reasons() []Reason {
 	return []Reason{ReasonStatus, ReasonRedirect, ReasonGone, ReasonTimeout, ReasonConnect, ReasonDNS, ReasonTLS, ReasonReset,
-		ReasonProtocol, ReasonBlockedAddress, ReasonTransform, ReasonTooLarge, ReasonAuth, ReasonInterrupted, ReasonInternal}
+		ReasonProtocol, ReasonBlockedAddress, ReasonTransform, ReasonTooLarge, ReasonAuth, ReasonFunction, ReasonInterrupted, ReasonInternal}
 }
 
 // Error is a failed attempt.

@@ -52,6 +52,7 @@ type section struct {
 // binaryModule is a module taken apart as far as this package needs it. It is not validated: the compiler does that.
 type binaryModule struct {
 	sections []section
+	pages    uint32   // of its memory, at first
 	globals  []uint32 // the mutable ones
 	// resettable says that writing memory and globals again sets an instance back.
 	resettable bool
@@ -70,7 +71,6 @@ func parseModule(code []byte) (*binaryModule, error) {
 	}
 	m := &binaryModule{resettable: true}
 	r := &reader{b: rest}
-	var imported uint32
 	for len(r.b) > 0 && !r.bad {
 		s := section{id: r.byte()}
 		s.body = r.take(r.u32())
@@ -82,11 +82,13 @@ func parseModule(code []byte) (*binaryModule, error) {
 		var err error
 		switch s.id {
 		case sectionImport:
-			imported = importedGlobals(in)
+			err = checkImports(in)
 		case sectionTable:
 			err = checkTables(in)
 		case sectionGlobal:
-			err = m.readGlobals(in, imported)
+			m.readGlobals(in)
+		case sectionMemory:
+			m.readMemory(in)
 		case sectionCode:
 			var code []byte
 			if code, err = m.readCode(in); err == nil {
@@ -106,30 +108,27 @@ func parseModule(code []byte) (*binaryModule, error) {
 	return m, nil
 }
 
-// importedGlobals counts the globals among the imports: their numbers come first.
-func importedGlobals(r *reader) (n uint32) {
+// checkImports refuses what no host gives: memories, tables and globals. Functions are looked at when they are compiled.
+func checkImports(r *reader) error {
 	for range r.u32() {
+		module, name := r.take(r.u32()), r.take(r.u32())
+		kind := r.byte()
 		if r.bad {
-			return n
+			return nil
 		}
-		r.take(r.u32())
-		r.take(r.u32())
-		switch r.byte() {
-		case 0: // function
-			r.u32()
-		case 1: // table
-			r.byte()
-			r.limits()
-		case 2: // memory
-			r.limits()
-		case 3: // global
-			r.take(2)
-			n++
-		default:
-			r.bad = true
+		if kind != 0 {
+			return fmt.Errorf("imports %s from %s, which is not a function", presentable(string(name)), presentable(string(module)))
 		}
+		r.u32()
 	}
-	return n
+	return nil
+}
+
+// readMemory notes how large the memory is at first.
+func (m *binaryModule) readMemory(r *reader) {
+	if r.u32() == 1 {
+		m.pages, _, _ = r.limits()
+	}
 }
 
 func checkTables(r *reader) error {
@@ -151,10 +150,10 @@ func checkTables(r *reader) error {
 }
 
 // readGlobals notes the mutable globals.
-func (m *binaryModule) readGlobals(r *reader, imported uint32) error {
+func (m *binaryModule) readGlobals(r *reader) {
 	for i := range r.u32() {
 		if r.bad {
-			return nil
+			return
 		}
 		valueType, mutable := r.byte(), r.byte() == 1
 		for !r.bad {
@@ -171,9 +170,8 @@ func (m *binaryModule) readGlobals(r *reader, imported uint32) error {
 			m.resettable = false
 			continue
 		}
-		m.globals = append(m.globals, imported+i)
+		m.globals = append(m.globals, i)
 	}
-	return nil
 }
 
 // check is an empty loop (block type without a value). The compiler lets code look whether its time is up at the head of

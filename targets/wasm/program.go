@@ -51,6 +51,9 @@ func compile(ctx context.Context, code []byte, s Settings, dir string) (*program
 	if err != nil {
 		return nil, fault.Invalidf("/code", "%s", err)
 	}
+	if m.pages > s.pages() {
+		return nil, fault.Invalidf("/code", "begins with a memory of %d bytes, which is more than memoryLimit", int64(m.pages)*pageSize)
+	}
 	shelf := &shelf{dir: dir}
 	cache, err := shelf.open()
 	if err != nil {
@@ -61,13 +64,13 @@ func compile(ctx context.Context, code []byte, s Settings, dir string) (*program
 		config = config.WithCompilationCache(cache)
 	}
 	p := &program{abi: s.ABI, globals: m.globals, resettable: m.resettable, cache: cache, runtime: wazero.NewRuntimeWithConfig(ctx, config)}
-	if err := p.build(ctx, m.encode(s.pages()), s); err != nil {
+	if err := p.build(ctx, m.encode(s.pages())); err != nil {
 		return nil, errors.Join(err, p.close(ctx))
 	}
 	return p, shelf.seal()
 }
 
-func (p *program) build(ctx context.Context, code []byte, s Settings) error {
+func (p *program) build(ctx context.Context, code []byte) error {
 	_, err := wasi_snapshot_preview1.Instantiate(ctx, p.runtime)
 	if err != nil {
 		return fmt.Errorf("instantiate WASI: %w", err)
@@ -85,10 +88,7 @@ func (p *program) build(ctx context.Context, code []byte, s Settings) error {
 	if err := fault.Collect(faults); err != nil {
 		return err
 	}
-	if len(p.compiled.ImportedMemories()) > 0 {
-		return fault.Invalidf("/code", "imports a memory; it must export its own, as %s", exportMemory)
-	}
-	return p.checkExports(s)
+	return p.checkExports()
 }
 
 // unknownImport says why a function cannot be imported.
@@ -107,7 +107,7 @@ func unknownImport(f api.FunctionDefinition, wasi map[string]api.FunctionDefinit
 }
 
 // checkExports finds out which ABI the module speaks, or that it does not speak the one it should.
-func (p *program) checkExports(s Settings) error {
+func (p *program) checkExports() error {
 	functions := p.compiled.ExportedFunctions()
 	if p.abi == "" {
 		p.abi = ABIHandle
@@ -131,11 +131,8 @@ func (p *program) checkExports(s Settings) error {
 				describe(name, signature), p.abi)})
 		}
 	}
-	if memory := p.compiled.ExportedMemories()[exportMemory]; memory == nil {
+	if p.compiled.ExportedMemories()[exportMemory] == nil {
 		faults = append(faults, fault.Detail{Pointer: "/code", Detail: "does not export its memory as " + exportMemory})
-	} else if memory.Min() > s.pages() {
-		faults = append(faults, fault.Detail{Pointer: "/code", Detail: fmt.Sprintf("begins with a memory of %d bytes, which is more than memoryLimit",
-			int64(memory.Min())*pageSize)})
 	}
 	slices.SortFunc(faults, func(a, b fault.Detail) int { return strings.Compare(a.Detail, b.Detail) })
 	return fault.Collect(faults)

@@ -29,6 +29,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, writeSets(dir))
 		os.Exit(1)
 	}
+	if dir := os.Getenv(blobChild); dir != "" {
+		fmt.Fprintln(os.Stderr, putBlobs(dir))
+		os.Exit(1)
+	}
 	goleak.VerifyTestMain(m,
 		// The server lets these end by themselves some time after WaitForShutdown.
 		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushLoop"),

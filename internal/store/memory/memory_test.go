@@ -21,3 +21,7 @@ func TestStore(t *testing.T) {
 		return s
 	})
 }
+
+func TestBlobs(t *testing.T) {
+	storetest.RunBlobs(t, func(*testing.T) store.Blobs { return new(memory.Blobs) })
+}

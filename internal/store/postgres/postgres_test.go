@@ -64,6 +64,10 @@ func TestSchemas(t *testing.T) {
 	})
 }
 
+func TestBlobs(t *testing.T) {
+	storetest.RunBlobs(t, func(t *testing.T) store.Blobs { return open(t, postgres.Options{DSN: shared.Database(t)}).Blobs() })
+}
+
 func openSchemas(t *testing.T, o postgres.Options) schema.Store {
 	t.Helper()
 	s, err := postgres.OpenSchemas(t.Context(), o)

@@ -49,10 +49,10 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 		return nothing
 	}
 	if tr := transformFor(rule, t.via()); tr != nil {
-		ev, err = tr.Apply(ev, rules.RenderContext{Rule: rule.Name, Bus: p.name, Received: stored.Received})
+		ev, err = tr.Apply(ev, rules.RenderContext{Rule: rule.Name, Bus: p.name, Received: stored.Received,
+			Function: p.functions(deliveryID(p.name, &stored.Event, t.route), policy.Timeout)})
 		if err != nil {
-			p.retry(t, policy, targets.Result{}, 0, p.b.o.Now(),
-				&targets.Error{Reason: targets.ReasonTransform, Permanent: true, Err: err})
+			p.retry(t, policy, targets.Result{}, 0, p.b.o.Now(), transformError(err))
 			return nothing
 		}
 	}

@@ -37,6 +37,8 @@ type Options struct {
 	Schemas Schemas
 	// Discover is told of events that are routed, on buses that discover schemas. nil = nobody is.
 	Discover Discoverer
+	// Functions runs the functions that transforms name. nil = none can be run.
+	Functions Functions
 
 	// View is how schemas, rules, targets and readers see an event. It returns its argument, or another record of the same event
 	// with other data, the same each time. nil = as it is stored.

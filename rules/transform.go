@@ -21,12 +21,13 @@ const (
 	textType = "text/plain; charset=utf-8"
 )
 
-// Transform makes the data of what is delivered out of an event: one of path, constant and template. It is immutable
+// Transform makes the data of what is delivered out of an event: one of path, constant, template and function. It is immutable
 // and safe for concurrent use. A nil *Transform is the transform original, which changes nothing.
 type Transform struct {
 	path     *path
 	constant []byte
 	template *template
+	function *functionCall
 	mime     string // of the result
 }
 
@@ -35,10 +36,12 @@ type Transform struct {
 type RenderContext struct {
 	Rule, Bus string
 	Received  time.Time // when the bridge accepted the event
+	// Function runs the functions that transforms name. nil = none can be run.
+	Function CallFunction
 }
 
-// transformFields are the kinds of transform; paths goes with template.
-var transformFields = []string{"original", "path", "constant", "template", "paths"}
+// transformFields are the kinds of transform; paths goes with template, and code with function.
+var transformFields = []string{"original", "path", "constant", "template", "function", "paths", "code"}
 
 // ParseTransform compiles a transform, given as JSON as it stands in a rule; nil without an error is original. The
 // error is a *fault.Error of kind Invalid. json is copied.
@@ -59,7 +62,7 @@ func parseTransform(doc *document, src []byte, i int32) (*Transform, error) {
 		return nil, nil
 	}
 	if n.kind != kindObject {
-		return nil, fault.Invalidf("", `must be "original" or an object with one of path, constant and template, this is %s`, n.kind)
+		return nil, fault.Invalidf("", `must be "original" or an object with one of path, constant, template and function, this is %s`, n.kind)
 	}
 	p := ruleParser{doc: doc, src: src}
 	fields := map[string]int32{}
@@ -75,13 +78,17 @@ func parseTransform(doc *document, src []byte, i int32) (*Transform, error) {
 	})
 	_, paths := fields["paths"]
 	_, template := fields["template"]
+	_, code := fields["code"]
+	_, function := fields["function"]
 	switch {
 	case len(p.details) > 0:
 		return nil, fault.Collect(p.details)
 	case paths && !template:
 		return nil, fault.Invalidf("/paths", "goes with a template, which is missing")
-	case len(fields) != 1 && !(paths && len(fields) == 2):
-		return nil, fault.Invalidf("", "must have exactly one of original, path, constant and template")
+	case code && !function:
+		return nil, fault.Invalidf("/code", "goes with a function, which is missing")
+	case len(fields) != 1 && !((paths || code) && len(fields) == 2):
+		return nil, fault.Invalidf("", "must have exactly one of original, path, constant, template and function")
 	}
 	return p.transform(fields)
 }
@@ -109,6 +116,9 @@ func (p *ruleParser) transform(fields map[string]int32) (*Transform, error) {
 			return &Transform{constant: n.text, mime: textType}, nil
 		}
 		return &Transform{constant: p.raw(i), mime: jsonType}, nil
+	}
+	if _, ok := fields["function"]; ok {
+		return p.function(fields)
 	}
 	var paths map[string]*path
 	if i, ok := fields["paths"]; ok {
@@ -168,7 +178,7 @@ func (t *Transform) Apply(ev *event.Event, rc RenderContext) (*event.Event, erro
 	if t == nil {
 		return ev, nil
 	}
-	data, err := t.render(ev, rc)
+	data, mime, err := t.render(ev, rc)
 	if err != nil {
 		return nil, fmt.Errorf("transform: %w", err)
 	}
@@ -176,25 +186,30 @@ func (t *Transform) Apply(ev *event.Event, rc RenderContext) (*event.Event, erro
 		return nil, fmt.Errorf("transform: %w", errOutput)
 	}
 	out := *ev
-	out.Data, out.DataContentType, out.DataSchema = data, t.mime, ""
+	out.Data, out.DataContentType, out.DataSchema = data, mime, ""
 	return &out, nil
 }
 
 // errOutput is a result that grows too large.
 var errOutput = fmt.Errorf("the result would have more than %d bytes", MaxOutput)
 
-func (t *Transform) render(ev *event.Event, rc RenderContext) ([]byte, error) {
+// render returns the new data and its content type.
+func (t *Transform) render(ev *event.Event, rc RenderContext) (data []byte, mime string, err error) {
 	switch {
+	case t.function != nil:
+		return t.function.call(ev, rc)
 	case t.path != nil:
 		v, err := newView(ev, rc)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
-		return v.appendPath(make([]byte, 0, 256), t.path)
+		data, err = v.appendPath(make([]byte, 0, 256), t.path)
+		return data, t.mime, err
 	case t.template != nil:
-		return t.template.render(ev, rc)
+		data, err = t.template.render(ev, rc)
+		return data, t.mime, err
 	}
-	return t.constant, nil
+	return t.constant, t.mime, nil
 }
 
 // view is an event in its JSON form, taken apart.
@@ -209,7 +224,7 @@ type view struct {
 }
 
 func newView(ev *event.Event, rc RenderContext) (*view, error) {
-	v := &view{context: rc, event: ev, form: jsonForm(ev)}
+	v := &view{context: rc, event: ev, form: JSONForm(ev)}
 	v.doc = document{outer: 1, nodes: make([]node, 0, min(16+len(v.form)/16, keepNodes))}
 	if _, err := v.doc.parse(v.form); err != nil {
 		return nil, fmt.Errorf("the event's JSON form is %w", err)
@@ -217,9 +232,9 @@ func newView(ev *event.Event, rc RenderContext) (*view, error) {
 	return v, nil
 }
 
-// jsonForm is the event in the JSON format. Data without a content type stands there as JSON if it is that, just as
+// JSONForm is the event in the JSON format. Data without a content type stands there as JSON if it is that, just as
 // patterns see it.
-func jsonForm(ev *event.Event) []byte {
+func JSONForm(ev *event.Event) []byte {
 	form := make([]byte, 0, len(ev.Data)+512)
 	if ev.DataContentType == "" && ev.Data != nil {
 		var doc document

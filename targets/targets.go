@@ -175,8 +175,10 @@ type Env struct {
 	State   State // of the target of this name
 	// Downlink refuses all commands while the MQTT gateway is off.
 	Downlink Downlink
-	Logger   *slog.Logger
-	Now      func() time.Time
+	// Emit publishes events, such as replies, on a bus, and blocks until they are committed. The error is a *fault.Error.
+	Emit   func(ctx context.Context, bus string, evs ...event.Event) error
+	Logger *slog.Logger
+	Now    func() time.Time
 }
 
 // Kind is a sort of target. Kinds are listed in internal/app; there is no registration.

@@ -29,7 +29,7 @@ func (s *changeSet) flags(cmd *cobra.Command) {
 	f.StringSliceVarP(&s.files, "filename", "f", nil, "file, folder or - for stdin; may be given more than once")
 	f.BoolVar(&s.prune, "prune", false, "remove what has the labels of -l and is in none of the files")
 	f.StringVarP(&s.labels, "labels", "l", "", "with --prune: a=b,c=d")
-	f.StringSliceVar(&s.pruneKinds, "prune-kinds", nil, "kinds that --prune removes (default: all but keys, secrets and devices)")
+	f.StringSliceVar(&s.pruneKinds, "prune-kinds", nil, "kinds that --prune removes (default: all but keys, secrets, functions and devices)")
 }
 
 // check refuses flags that do not go together.
@@ -83,7 +83,7 @@ target of the same files, whatever their order; when one is wrong, every complai
 and line, and nothing is written. What is there already stays as it is.
 
 With --prune, definitions that have all of the labels of -l and are in none of the files are removed
-by the same change. Keys, secrets and devices are only removed when --prune-kinds names them; the buses
+by the same change. Keys, secrets, functions and devices are only removed when --prune-kinds names them; the buses
 default and devices, and schemas, never are.
 
 A set has at most 500 documents, those that are removed among them, and 16 MiB.`,

@@ -115,7 +115,7 @@ The first start writes a key that may do everything to admin.key in the data dir
 	f.StringVar(&s.postgres, "postgres", "", "database that holds the definitions, such as postgres://USER@HOST/DATABASE; better given as RIALTO_POSTGRES, since everybody sees command lines; default: the data directory holds them")
 	f.StringVar(&s.secretKey, "secret-key", "", "keys that secrets are sealed with in the store: each the base64 of 32 bytes, the first seals; better given as RIALTO_SECRET_KEY or in a file, since everybody sees command lines; default: secret.key in the data directory, made if missing")
 	f.StringVar(&s.secretKeyFile, "secret-key-file", "", "file with these keys")
-	f.StringVar(&s.definitions, "definitions", "", "directory that declares the definitions: they become what its files say, now, on SIGHUP and when they change, and are read-only otherwise; keys stay writable, and so do secrets and devices that are not in it")
+	f.StringVar(&s.definitions, "definitions", "", "directory that declares the definitions: they become what its files say, now, on SIGHUP and when they change, and are read-only otherwise; keys stay writable, and so do secrets, functions and devices that are not in it")
 	f.DurationVar(&s.definitionsPoll, "definitions-poll", 5*time.Second, "how often that directory is looked at; a change takes effect when it looks the same twice")
 	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&s.logFormat, "log-format", "text", "text or json")

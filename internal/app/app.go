@@ -33,6 +33,7 @@ import (
 	"github.com/rialto-bridge/rialto/schema"
 	"github.com/rialto-bridge/rialto/sources"
 	"github.com/rialto-bridge/rialto/targets"
+	"github.com/rialto-bridge/rialto/targets/function"
 	"github.com/rialto-bridge/rialto/targets/outbound"
 	"github.com/rialto-bridge/rialto/web/api"
 )
@@ -46,6 +47,7 @@ type App struct {
 	catalog     *targets.Catalog
 	sourceKinds *sources.Catalog
 	sources     *sources.Supervisor
+	functions   *function.Library
 	devices     *mqttgw.Directory
 	topics      *mqttgw.Mappings
 	keys        *api.Keys
@@ -100,6 +102,7 @@ func Start(ctx context.Context, o Options) (*App, error) {
 		{"definitions store", a.openStore},
 		{"schemas", a.openSchemas},
 		{"states of the targets", a.openStates},
+		{"functions", a.openFunctions},
 		{"bridge", a.startBridge},
 		{"sources", a.startSources},
 		{"definitions", a.followDefinitions},
@@ -291,7 +294,7 @@ const summariesBucket = "summaries"
 func (a *App) startBridge(ctx context.Context) (err error) {
 	asks := outbound.Client(a.guard, outbound.Options{})
 	a.undo("questions to producers", func(context.Context) error { asks.CloseIdleConnections(); return nil })
-	a.bridge, err = bridge.New(ctx, bridge.Options{Log: a.log, Journal: a.journal, Schemas: a.schemas, Discover: a.discovery, View: sparkplug.View, Logger: a.o.Logger, Registerer: a.registry,
+	a.bridge, err = bridge.New(ctx, bridge.Options{Log: a.log, Journal: a.journal, Schemas: a.schemas, Discover: a.discovery, View: sparkplug.View, Functions: a.functions, Logger: a.o.Logger, Registerer: a.registry,
 		Aside: bridge.AsideOptions{MaxEvents: a.o.AsideMaxEvents, MaxBytes: a.o.AsideMaxBytes, MaxAge: a.o.PreparedMaxAge, HTTP: asks, CheckURL: a.guard.CheckURL}})
 	if err == nil {
 		a.undo("bridge", func(ctx context.Context) error {
@@ -310,9 +313,9 @@ func (a *App) startBridge(ctx context.Context) (err error) {
 // followDefinitions makes what every process has (two buses, a key), puts the definitions in force, and waits until
 // they are.
 func (a *App) followDefinitions(ctx context.Context) error {
-	a.catalog = TargetKinds(a.guard)
+	a.catalog = TargetKinds(a.guard, a.functions)
 	a.devices, a.topics, a.keys = mqttgw.NewDirectory(), mqttgw.NewMappings(), api.NewKeys()
-	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.topics, a.keys, a.catalog, a.sourceKinds, a.sources, a.guard, a.vault, a.states, &a.downlink, a.snapshot(), a.o.Logger)
+	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.topics, a.keys, a.catalog, a.sourceKinds, a.sources, a.functions, a.guard, a.vault, a.states, &a.downlink, a.snapshot(), a.o.Logger)
 	if err := a.bootstrap(ctx); err != nil {
 		return err
 	}
@@ -321,6 +324,7 @@ func (a *App) followDefinitions(ctx context.Context) error {
 		return err
 	}
 	a.background("definitions", a.defs.run)
+	a.background("code of functions", a.sweepCode)
 	wait, cancel := context.WithTimeoutCause(ctx, readyWithin, errors.New("the store does not answer, and there is no snapshot"))
 	defer cancel()
 	select {
@@ -536,7 +540,7 @@ func (a *App) startHTTP(context.Context) error {
 	if a.httpLn, err = a.listen("this bridge's HTTP listener", a.o.Listen); err != nil {
 		return err
 	}
-	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: a.kinds(), Changes: a.changes, Declared: a.declaredBy(), Sources: a.sources, Clients: a.clients(), Commands: a.commander(), Schemas: a.schemas,
+	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: a.kinds(), Changes: a.changes, Declared: a.declaredBy(), Sources: a.sources, Functions: a.functions, Clients: a.clients(), Commands: a.commander(), Schemas: a.schemas,
 		Anonymous: a.o.Anonymous, Limits: event.Limits{MaxData: a.o.MaxData}, MaxDelay: a.o.ScheduledMaxDelay, Version: a.o.Version, Listeners: a.listeners, InForce: a.defs.await, Checks: a.checks,
 		Logger: a.o.Logger, Registerer: a.registry, Gatherer: a.registry})
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/store"
 	"github.com/rialto-bridge/rialto/internal/store/files"
+	"github.com/rialto-bridge/rialto/targets/function"
 	"github.com/rialto-bridge/rialto/web/api"
 )
 
@@ -26,9 +27,9 @@ import (
 // not in it. A state that is wrong, or empty, or cannot be read changes nothing, and is said in the log, in /readyz?verbose
 // and by a metric.
 //
-// Keys are not declared: nobody would see their secrets. Devices and Secrets are when the directory has them, and others stay
-// as they are, since fleets are provisioned by the API and a repository is no place for secrets; one that leaves the directory
-// is not removed. Schemas are registered, and
+// Keys are not declared: nobody would see their secrets. Devices, Secrets and Functions are when the directory has them, and others stay
+// as they are, since fleets are provisioned and code is uploaded by the API, and a repository is no place for secrets; one that
+// leaves the directory is not removed. Schemas are registered, and
 // never removed.
 type declared struct {
 	dir     string
@@ -45,7 +46,7 @@ type declared struct {
 	applied string // digest of the state that is in force
 
 	wrong   atomic.Pointer[string]             // why the state of the directory is not in force; nil when it is
-	lasting atomic.Pointer[map[store.Key]bool] // devices and secrets that are declared
+	lasting atomic.Pointer[map[store.Key]bool] // devices, secrets and functions that are declared
 }
 
 // What a load has come to.
@@ -105,7 +106,7 @@ func (d *declared) by(k store.Key) string {
 	switch k.Kind {
 	case kindKey:
 		return ""
-	case kindDevice, kindSecret:
+	case kindDevice, kindSecret, function.Kind:
 		if lasting := d.lasting.Load(); lasting == nil || !(*lasting)[k] {
 			return ""
 		}
@@ -265,7 +266,8 @@ func located(docs []files.Document, err error) error {
 func (d *declared) took(docs []files.Document, digest string, done []api.Changed) {
 	lasting := map[store.Key]bool{}
 	for _, doc := range docs {
-		if doc.Head.Kind == kindDevice || doc.Head.Kind == kindSecret {
+		switch doc.Head.Kind {
+		case kindDevice, kindSecret, function.Kind:
 			lasting[store.Key{Kind: doc.Head.Kind, Name: doc.Head.Name}] = true
 		}
 	}

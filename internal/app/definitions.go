@@ -23,6 +23,7 @@ import (
 	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/sources"
 	"github.com/rialto-bridge/rialto/targets"
+	"github.com/rialto-bridge/rialto/targets/function"
 	"github.com/rialto-bridge/rialto/web/api"
 )
 
@@ -54,6 +55,7 @@ type definitions struct {
 	kinds       *targets.Catalog
 	sourceKinds *sources.Catalog
 	sources     *sources.Supervisor
+	functions   *function.Library
 	guard       *egress.Guard
 	vault       *vault
 	states      store.Store // of targets
@@ -89,9 +91,9 @@ const (
 )
 
 func newDefinitions(s store.Store, b *bridge.Bridge, devices *mqttgw.Directory, topics *mqttgw.Mappings, keys *api.Keys, kinds *targets.Catalog,
-	sourceKinds *sources.Catalog, supervisor *sources.Supervisor, guard *egress.Guard, v *vault, states store.Store, down targets.Downlink, snap *snapshot, log *slog.Logger) *definitions {
+	sourceKinds *sources.Catalog, supervisor *sources.Supervisor, functions *function.Library, guard *egress.Guard, v *vault, states store.Store, down targets.Downlink, snap *snapshot, log *slog.Logger) *definitions {
 	log = log.With("component", "definitions")
-	return &definitions{store: s, bridge: b, devices: devices, topics: topics, keys: keys, kinds: kinds, sourceKinds: sourceKinds, sources: supervisor, guard: guard, vault: v, states: states, downlink: down, log: log,
+	return &definitions{store: s, bridge: b, devices: devices, topics: topics, keys: keys, kinds: kinds, sourceKinds: sourceKinds, sources: supervisor, functions: functions, guard: guard, vault: v, states: states, downlink: down, log: log,
 		snapshot: snap, clients: make(map[string]*targetClients),
 		rules: make(map[string]map[string]*rules.Rule), mapped: make(map[string]*mqttgw.TopicMapping),
 		current: make(map[store.Key]store.Document), dirty: make(map[store.Key]bool), ready: make(chan struct{}),
@@ -243,6 +245,7 @@ func (d *definitions) apply(ctx context.Context) {
 	d.applySecrets()
 	changed := slices.SortedFunc(maps.Keys(d.dirty), func(a, b store.Key) int { return cmp.Compare(a.String(), b.String()) })
 	clear(d.dirty)
+	changed = append(changed, d.applyFunctions(changed)...)
 	d.each(changed, kindTarget, func(k store.Key, doc *store.Document) error {
 		if doc == nil {
 			return nil // below
@@ -257,7 +260,7 @@ func (d *definitions) apply(ctx context.Context) {
 		}
 		def.Revision = doc.Revision
 		client := &targetClients{guard: d.guard, concurrency: def.Delivery.Concurrency}
-		t, err := d.kinds.New(def, targets.Env{HTTP: client.make(nil), TLS: client.make, Secrets: d.vault.resolve, State: targetState{d.states, k.Name}, Downlink: d.downlink, Logger: d.log, Now: time.Now})
+		t, err := d.kinds.New(def, targets.Env{HTTP: client.make(nil), TLS: client.make, Secrets: d.vault.resolve, State: targetState{d.states, k.Name}, Downlink: d.downlink, Emit: d.emit, Logger: d.log, Now: time.Now})
 		if err != nil {
 			return errors.Join(err, d.bridge.HoldTarget(k.Name))
 		}
@@ -295,8 +298,8 @@ func (d *definitions) apply(ctx context.Context) {
 			return err
 		}
 		r.Revision = doc.Revision
-		d.rules[k.Scope][k.Name] = r
-		return nil
+		d.rules[k.Scope][k.Name], err = d.pinned(r)
+		return err
 	})
 	for bus := range buses {
 		d.applyRules(bus)
@@ -322,6 +325,12 @@ func (d *definitions) apply(ctx context.Context) {
 		return nil
 	})
 	d.applySources(changed)
+	d.each(changed, function.Kind, func(k store.Key, doc *store.Document) error {
+		if doc == nil {
+			d.functions.Remove(k.Name)
+		}
+		return nil
+	})
 	d.settled(changed)
 	d.once.Do(func() { close(d.ready) })
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/targets/device"
+	"github.com/rialto-bridge/rialto/targets/function"
 	"github.com/rialto-bridge/rialto/targets/webhook"
 	"github.com/rialto-bridge/rialto/web/api"
 )
@@ -26,8 +27,8 @@ var builtinBuses = []string{"default", "devices"}
 func builtinBus(name string) []byte { return fmt.Appendf(nil, `{"kind":"Bus","name":%q}`, name) }
 
 // TargetKinds is the list of kinds of target of a process whose targets reach what a guard allows.
-func TargetKinds(guard *egress.Guard) *targets.Catalog {
-	return targets.NewCatalog(webhook.Kind(guard.CheckURL), device.Kind())
+func TargetKinds(guard *egress.Guard, functions *function.Library) *targets.Catalog {
+	return targets.NewCatalog(webhook.Kind(guard.CheckURL), device.Kind(), function.TargetKind(functions))
 }
 
 // lintWithin is how long the answer to a write waits for doubts about a rule.
@@ -67,6 +68,7 @@ func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge, g *mqttgw.Gatew
 			Normalize: func(_ context.Context, doc, _ []byte) ([]byte, error) {
 				return checked(doc, func(doc []byte) (*targets.Definition, error) { return targets.ParseDefinition(doc, catalog) })
 			},
+			Refs:   targetRefs,
 			Status: func(name string, brief bool) any { return targetStatus(b, name, brief) },
 		}),
 		{
@@ -121,7 +123,7 @@ func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge, g *mqttgw.Gatew
 
 // kinds is the list of kinds of definition; what their devices are doing is known once the gateway is there.
 func (a *App) kinds() []api.Kind {
-	return append(definitionKinds(a.catalog, a.bridge, a.gateway, a.vault, a.lintRule), a.vault.keepsSecrets(sourceKind(a.sourceKinds, a.sources)))
+	return append(definitionKinds(a.catalog, a.bridge, a.gateway, a.vault, a.lintRule), a.vault.keepsSecrets(sourceKind(a.sourceKinds, a.sources)), functionKind(a.functions))
 }
 
 // targetStatus is where a target stands; nil if its definition is not in force.
@@ -141,19 +143,45 @@ func checked[T any](doc []byte, parse func([]byte) (T, error)) ([]byte, error) {
 	return doc, nil
 }
 
-// ruleRefs lists the targets that a rule names.
+// ruleRefs lists the targets that a rule names, and the functions of its transforms.
 func ruleRefs(doc []byte) []api.Ref {
 	var rule struct {
 		Targets []struct {
-			Target string `json:"target"`
+			Target    string          `json:"target"`
+			Transform json.RawMessage `json:"transform"`
 		} `json:"targets"`
 	}
 	if json.Unmarshal(doc, &rule) != nil {
 		return nil // it was checked before it was stored
 	}
-	refs := make([]api.Ref, len(rule.Targets))
+	var refs []api.Ref
 	for i, t := range rule.Targets {
-		refs[i] = api.Ref{Kind: kindTarget, Name: t.Target, Pointer: fmt.Sprintf("/targets/%d/target", i)}
+		refs = append(refs, api.Ref{Kind: kindTarget, Name: t.Target, Pointer: fmt.Sprintf("/targets/%d/target", i)})
+		var transform struct {
+			Function string `json:"function"`
+		}
+		if json.Unmarshal(t.Transform, &transform) == nil && transform.Function != "" { // else it is a word, or names none
+			refs = append(refs, api.Ref{Kind: function.Kind, Name: transform.Function, Pointer: fmt.Sprintf("/targets/%d/transform/function", i)})
+		}
+	}
+	return refs
+}
+
+// targetRefs lists what a target of kind function names.
+func targetRefs(doc []byte) []api.Ref {
+	var target struct {
+		Type   string `json:"type"`
+		Config struct {
+			Function string `json:"function"`
+			ReplyBus string `json:"replyBus"`
+		} `json:"config"`
+	}
+	if json.Unmarshal(doc, &target) != nil || target.Type != "function" {
+		return nil
+	}
+	refs := []api.Ref{{Kind: function.Kind, Name: target.Config.Function, Pointer: "/config/function"}}
+	if target.Config.ReplyBus != "" {
+		refs = append(refs, api.Ref{Kind: kindBus, Name: target.Config.ReplyBus, Pointer: "/config/replyBus"})
 	}
 	return refs
 }

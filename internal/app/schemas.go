@@ -63,7 +63,7 @@ const ruleSchema = `{
         "required": ["target"],
         "properties": {
           "target": {"type": "string"},
-          "transform": {"description": "What is delivered instead of the event's own data.", "type": ["object", "string"]}
+          "transform": {"description": "What is delivered instead of the event's own data: original, path, constant, template, or the function that makes it.", "type": ["object", "string"]}
         }
       }
     }

@@ -40,7 +40,7 @@ func targetPage(t *testing.T, k targets.Kind) []byte {
 // Every kind of target has a page that says what the program does. go test ./internal/app -run TestTargetPages -update
 // writes them.
 func TestTargetPages(t *testing.T) {
-	kinds := app.TargetKinds(egress.New(egress.Options{}))
+	kinds := app.TargetKinds(egress.New(egress.Options{}), nil)
 	want := map[string][]byte{}
 	for _, name := range kinds.Names() {
 		k, _ := kinds.Lookup(name)

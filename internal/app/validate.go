@@ -13,6 +13,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/store/memory"
 	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/schema"
+	"github.com/rialto-bridge/rialto/targets/function"
 	"github.com/rialto-bridge/rialto/web/api"
 )
 
@@ -32,7 +33,7 @@ func CheckDefinitions(ctx context.Context, documents []json.RawMessage) (wrong, 
 	if err != nil {
 		return nil, nil, err
 	}
-	catalog := TargetKinds(egress.New(egress.Options{Allow: everywhere}))
+	catalog := TargetKinds(egress.New(egress.Options{Allow: everywhere}), nil)
 	lint := func(_ context.Context, doc []byte, _ bool) []rules.Warning {
 		r, err := rules.ParseRule(doc)
 		if err != nil {
@@ -45,6 +46,9 @@ func CheckDefinitions(ctx context.Context, documents []json.RawMessage) (wrong, 
 		return nil, nil, err
 	}
 	v := &vault{keys: keys}
-	kinds := append(definitionKinds(catalog, nil, nil, v, lint), v.keepsSecrets(sourceKind(SourceKinds(), nil)))
+	functions := functionKind(nil)
+	functions.Normalize = func(_ context.Context, doc, _ []byte) ([]byte, error) { return checked(doc, function.ParseDefinition) } // only a server knows the code
+	functions.Status = nil
+	kinds := append(definitionKinds(catalog, nil, nil, v, lint), v.keepsSecrets(sourceKind(SourceKinds(), nil)), functions)
 	return api.NewChanges(s, kinds, schema.NewRegistry(schema.RegistryOptions{Store: schemas})).Check(ctx, documents)
 }

@@ -89,6 +89,8 @@ type Options struct {
 	Commands Commander        // the same
 	Schemas  *schema.Registry // nil = there is no registry
 	Sources  Sources          // nil = there are none
+	// Functions are those of the kind Function, which Kinds must have then. nil = there are none.
+	Functions Functions
 
 	Anonymous bool          // who sends no key may do everything: for a loopback listener only
 	Limits    event.Limits  // of ingested events
@@ -226,6 +228,9 @@ func New(o Options) (*API, error) {
 		a.addXRegistryRoutes()
 	}
 	a.addCatalog()
+	if o.Functions != nil {
+		a.addFunctionRoutes()
+	}
 	a.addPlainRoutes()
 	if err := a.describe(); err != nil {
 		return nil, err

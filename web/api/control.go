@@ -42,8 +42,7 @@ func (d adapter) Handle(op *huma.Operation, serve func(huma.Context)) {
 		panic("api: operation " + op.OperationID + " does not say which right it needs")
 	}
 	d.a.add(op.Method, op.Path, n, func(w *reply, r *http.Request) error {
-		ctx := context.WithValue(authored(r.Context(), w), requestKey{}, r)
-		r = r.WithContext(context.WithValue(ctx, replyKey{}, w))
+		r = r.WithContext(controlContext(w, r))
 		serve(&exchange{humaContext: humachi.NewContext(op, r, w), r: r, w: w})
 		return nil
 	})
@@ -51,6 +50,11 @@ func (d adapter) Handle(op *huma.Operation, serve func(huma.Context)) {
 
 // ServeHTTP is huma.Adapter.ServeHTTP.
 func (d adapter) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.a.ServeHTTP(w, r) }
+
+// controlContext is the context in which handlers of the control plane work for a request.
+func controlContext(w *reply, r *http.Request) context.Context {
+	return context.WithValue(context.WithValue(authored(r.Context(), w), requestKey{}, r), replyKey{}, w)
+}
 
 type requestKey struct{}
 

@@ -555,6 +555,9 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 			Responses: ok("The page", "text/html", plain)},
 	}
 	maps.Copy(ops, commandOperations(limit, cursor))
+	if a.o.Functions != nil {
+		maps.Copy(ops, functionOperations())
+	}
 	return ops
 }
 

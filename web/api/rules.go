@@ -91,7 +91,7 @@ func (a *API) testRule(w *reply, r *http.Request) error {
 		if err := r.Context().Err(); err != nil {
 			return err
 		}
-		result := try(rule, c, &room)
+		result := a.try(r.Context(), rule, c, &room)
 		if result.Explanation.Matched {
 			out.Matched++
 		}
@@ -139,7 +139,7 @@ type triedOutput struct {
 }
 
 // try is what a rule does to an event. room is how many bytes of output the answer still takes.
-func try(rule *rules.Rule, c candidate, room *int) tested {
+func (a *API) try(ctx context.Context, rule *rules.Rule, c candidate, room *int) tested {
 	out := tested{Event: nameOf(c.ev), Position: c.position, Explanation: rule.Explain(c.ev)}
 	if out.Matched = out.Explanation.Matched; !out.Matched {
 		return out
@@ -151,7 +151,7 @@ func try(rule *rules.Rule, c candidate, room *int) tested {
 			out.Outputs = append(out.Outputs, o)
 			continue
 		}
-		ev, err := t.Transform.Apply(c.ev, rules.RenderContext{Rule: rule.Name, Bus: rule.Bus, Received: c.received})
+		ev, err := t.Transform.Apply(c.ev, rules.RenderContext{Rule: rule.Name, Bus: rule.Bus, Received: c.received, Function: a.functions(ctx)})
 		if err != nil {
 			o.Error = err.Error()
 		} else if o.Output = event.AppendJSON(nil, ev); len(o.Output) > *room {
@@ -161,6 +161,16 @@ func try(rule *rules.Rule, c candidate, room *int) tested {
 		out.Outputs = append(out.Outputs, o)
 	}
 	return out
+}
+
+// functions runs functions for a test; nil if there are none.
+func (a *API) functions(ctx context.Context) rules.CallFunction {
+	if a.o.Functions == nil {
+		return nil
+	}
+	return func(name, code string, ev *event.Event) ([]byte, string, error) {
+		return a.o.Functions.Transform(ctx, name, code, draftName, ev)
+	}
 }
 
 func nameOf(ev *event.Event) eventName { return eventName{ev.ID, ev.Source, ev.Type} }

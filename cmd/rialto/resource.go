@@ -24,12 +24,16 @@ type kind struct {
 	inBus  bool   // belongs to a bus
 }
 
-var ruleKind = kind{name: "Rule", plural: "rules", inBus: true}
+var (
+	ruleKind     = kind{name: "Rule", plural: "rules", inBus: true}
+	functionKind = kind{name: "Function", plural: "functions"}
+)
 
 // kinds are in the order in which they are applied: what is referred to comes before what refers to it.
 var kinds = []kind{
 	{name: "Bus", plural: "buses"},
 	{name: "Secret", plural: "secrets"},
+	functionKind,
 	{name: "Target", plural: "targets"},
 	{name: "DevicePolicy", plural: "devicepolicies"},
 	{name: "TokenIssuer", plural: "tokenissuers"},

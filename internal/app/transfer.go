@@ -21,22 +21,25 @@ import (
 	"github.com/rialto-bridge/rialto/internal/store"
 	"github.com/rialto-bridge/rialto/internal/store/kv"
 	"github.com/rialto-bridge/rialto/internal/store/postgres"
+	"github.com/rialto-bridge/rialto/targets/function"
 )
 
 // An export is lines of JSON: a head, each document as it is stored, hashes and sealed secrets included, and an end that counts
-// them, so that half a file is not taken for a whole one. Revisions and times are the store's own and are not in it.
+// them, so that half a file is not taken for a whole one. Revisions and times are the store's own and are not in it. Code of
+// functions is in lines of its own, by its digest, and comes before the documents that name it.
 
 const (
 	exportFormat = "rialto definitions 1"
 	// maxExport and maxExportLine bound what an import reads.
 	maxExport     = 1 << 30
-	maxExportLine = 16 << 20
+	maxExportLine = 24 << 20
 )
 
 // The stores that an export holds.
 const (
 	storeDefinitions = "definitions"
 	storeSchemas     = "schemas"
+	storeBlobs       = "blobs" // the name is a digest, the document the data in base64
 )
 
 // exportLine is a line of an export: the head has a format, the end a count, all others a store.
@@ -53,6 +56,7 @@ type exportLine struct {
 // Transfer is the stores of a bridge that does not run, or those in a database, for who moves what is in them.
 type Transfer struct {
 	stores map[string]store.Store
+	blobs  store.Blobs
 	close  []func() error
 }
 
@@ -90,7 +94,8 @@ func (t *Transfer) openData(ctx context.Context, dir string, log *slog.Logger) e
 		}
 		t.add(name, s)
 	}
-	return nil
+	t.blobs, err = kv.OpenBlobs(ctx, nc, kv.Options{Logger: log})
+	return err
 }
 
 func (t *Transfer) openPostgres(ctx context.Context, dsn string, log *slog.Logger) error {
@@ -101,6 +106,7 @@ func (t *Transfer) openPostgres(ctx context.Context, dsn string, log *slog.Logge
 			return err
 		}
 		t.add(name, s)
+		t.blobs = s.Blobs()
 	}
 	return nil
 }
@@ -133,6 +139,11 @@ func (t *Transfer) Export(ctx context.Context, w io.Writer) (int, error) {
 		if err != nil {
 			return 0, err
 		}
+		n, err := t.exportBlobs(ctx, enc, docs)
+		if err != nil {
+			return 0, err
+		}
+		count += n
 		for _, d := range docs {
 			if err := enc.Encode(exportLine{Store: name, Kind: d.Kind, Scope: d.Scope, Name: d.Name, Document: d.Raw}); err != nil {
 				return 0, err
@@ -144,6 +155,59 @@ func (t *Transfer) Export(ctx context.Context, w io.Writer) (int, error) {
 		return 0, err
 	}
 	return count, out.Flush()
+}
+
+// exportBlobs writes the code of the functions among some documents and returns how much that was.
+func (t *Transfer) exportBlobs(ctx context.Context, enc *json.Encoder, docs []store.Document) (int, error) {
+	written := map[string]bool{}
+	for _, d := range docs {
+		if d.Kind != function.Kind {
+			continue
+		}
+		digests, err := function.Digests(d.Raw)
+		if err != nil {
+			return 0, fmt.Errorf("export %s: %w", d.Key, err)
+		}
+		for _, digest := range digests {
+			if written[digest] {
+				continue
+			}
+			written[digest] = true
+			data, err := t.blobs.Get(ctx, digest)
+			if err != nil {
+				return 0, fmt.Errorf("export %s: %w", d.Key, err)
+			}
+			text, err := json.Marshal(data)
+			if err != nil {
+				return 0, err
+			}
+			if err := enc.Encode(exportLine{Store: storeBlobs, Kind: function.Kind, Name: digest, Document: text}); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return len(written), nil
+}
+
+// importBlobs writes the code of an export. What a failure leaves of it is swept when nothing names it.
+func (t *Transfer) importBlobs(ctx context.Context, writes []store.Write, done *Imported) error {
+	for _, w := range writes {
+		if _, err := t.blobs.Get(ctx, w.Key.Name); err == nil {
+			done.Unchanged++
+			continue
+		} else if fault.KindOf(err) != fault.NotFound {
+			return err
+		}
+		var data []byte
+		if err := json.Unmarshal(w.Raw, &data); err != nil {
+			return err // it was read before
+		}
+		if _, err := t.blobs.Put(ctx, data); err != nil {
+			return err
+		}
+		done.Written++
+	}
+	return nil
 }
 
 // everything returns the documents of a store in the order of their keys.
@@ -189,6 +253,10 @@ func (t *Transfer) Import(ctx context.Context, r io.Reader, replace bool) (done 
 		}
 	}
 	ctx = store.WithAuthor(ctx, store.Author{Name: "(import)"})
+	if err := t.importBlobs(ctx, sets[storeBlobs], &done); err != nil {
+		return done, err
+	}
+	delete(sets, storeBlobs)
 	for name, writes := range sets {
 		for set := range slices.Chunk(writes, store.MaxWrites) {
 			if _, err := t.stores[name].Apply(ctx, set); err != nil {
@@ -235,7 +303,7 @@ func readExport(r io.Reader) (map[string][]store.Write, error) {
 	lines := bufio.NewScanner(io.LimitReader(r, maxExport+1))
 	lines.Buffer(nil, maxExportLine)
 	sets := map[string][]store.Write{}
-	seen := map[string]map[store.Key]bool{storeDefinitions: {}, storeSchemas: {}}
+	seen := map[string]map[store.Key]bool{storeDefinitions: {}, storeSchemas: {}, storeBlobs: {}}
 	count, ended, size := 0, false, 0
 	for n := 1; lines.Scan(); n++ {
 		if size += len(lines.Bytes()) + 1; size > maxExport {
@@ -283,8 +351,13 @@ func parseExportLine(line []byte, n int) (l exportLine, err error) {
 		return l, fmt.Errorf("is not the head of an export: format must be %q", exportFormat)
 	case n == 1 || l.Count != nil:
 		return l, nil
+	case l.Store == storeBlobs:
+		var data []byte
+		if json.Unmarshal(l.Document, &data) != nil || len(data) > store.MaxBlob || store.Digest(data) != l.Name {
+			return l, errors.New("holds other data than its name says")
+		}
 	case l.Store != storeDefinitions && l.Store != storeSchemas:
-		return l, fmt.Errorf("store must be %s or %s", storeDefinitions, storeSchemas)
+		return l, fmt.Errorf("store must be %s, %s or %s", storeDefinitions, storeSchemas, storeBlobs)
 	}
 	if err := store.CheckKey(store.Key{Kind: l.Kind, Scope: l.Scope, Name: l.Name}); err != nil {
 		return l, err

@@ -211,3 +211,18 @@ func (d *Definition) take(digest string, bytes int, now time.Time) {
 	}
 	d.Versions = versions
 }
+
+// Digests lists the code that a document names, in hex: the version in force, and those that are kept.
+func Digests(raw []byte) ([]string, error) {
+	d, err := ParseDefinition(raw)
+	if err != nil {
+		return nil, err
+	}
+	all := []string{hexOf(d.Code)}
+	for _, v := range d.Versions {
+		if v.Digest != d.Code {
+			all = append(all, hexOf(v.Digest))
+		}
+	}
+	return all, nil
+}

@@ -269,13 +269,12 @@ const sweepAfter = time.Hour
 func (l *Library) Sweep(ctx context.Context, docs []store.Document) error {
 	kept := make(map[string]bool)
 	for _, doc := range docs {
-		d, err := ParseDefinition(doc.Raw)
+		digests, err := Digests(doc.Raw)
 		if err != nil {
 			return fmt.Errorf("stored function %s: %w", doc.Name, err) // which may name any code
 		}
-		kept[hexOf(d.Code)] = true
-		for _, v := range d.Versions {
-			kept[hexOf(v.Digest)] = true
+		for _, digest := range digests {
+			kept[digest] = true
 		}
 	}
 	before := l.o.Now().Add(-sweepAfter)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -21,6 +22,9 @@ func TestHTTPByExample(t *testing.T) { byExample(t, "http.md", 30) }
 // TestSchemasByExample is the same for docs/schemas.md.
 func TestSchemasByExample(t *testing.T) { byExample(t, "schemas.md", 20) }
 
+// TestFunctionsByExample is the same for docs/functions.md.
+func TestFunctionsByExample(t *testing.T) { byExample(t, "functions.md", 10) }
+
 func byExample(t *testing.T, page string, least int) {
 	doc, err := os.ReadFile("../../docs/" + page)
 	if err != nil {
@@ -31,11 +35,20 @@ func byExample(t *testing.T, page string, least int) {
 		t.Fatalf("%d calls found: has the marking changed?", len(blocks))
 	}
 	s, _ := start(t, options(t.TempDir()))
+	docs, err := filepath.Abs("../../docs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(docs, filepath.Join(dir, "docs")); err != nil {
+		t.Fatal(err)
+	}
 	for _, b := range blocks {
 		status, script := b[1], b[2]
 		script = strings.Replace(script, "curl ", "curl -w '\\n%{http_code}' ", 1) // the last line of the output
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
+		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "RIALTO_URL="+s.url, "RIALTO_KEY="+s.key)
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out

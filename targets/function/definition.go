@@ -24,11 +24,12 @@ type Version struct {
 	At     time.Time `json:"at"`     // when it was last put in force
 }
 
-// Which versions are kept: the last keepVersions, and those that were in force within keepFor, which is longer than dead
-// letters are kept, but never more than maxVersions.
+// Which versions are kept: the last keepVersions, and those that were in force within keepFor, but never more than
+// maxVersions. An event is rendered by the version it was routed with, and keepFor is longer than a bus keeps events that are
+// owed, unless it is told to.
 const (
 	keepVersions = 5
-	keepFor      = 15 * 24 * time.Hour
+	keepFor      = 8 * 24 * time.Hour
 	maxVersions  = 64
 )
 

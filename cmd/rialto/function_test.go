@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/app"
+	"github.com/rialto-bridge/rialto/internal/store/postgres/pgtest"
 )
 
 // TestFunctionCommands tells the story of a function against a real bridge.
@@ -77,4 +78,44 @@ func TestFunctionCommands(t *testing.T) {
 	}
 	run(exitOK, "function/f deleted", "delete", "f")
 	run(exitNotFound, "", "get", "f")
+}
+
+// Functions move with their code from a data directory to Postgres, and run there.
+func TestFunctionsMove(t *testing.T) {
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "f.wat"), filepath.Join(dir, "f.wasm")
+	writeFile(t, from, `(module (memory (export "memory") 3) (data (i32.const 16) "{\"data\":\"a\"}")
+		(func (export "alloc") (param i32) (result i32) (i32.const 65536))
+		(func (export "handle") (param i32 i32) (result i64) (i64.const 0x100000000c)))`)
+	if out, err := exec.Command("wat2wasm", from, "-o", to).CombinedOutput(); err != nil {
+		t.Fatalf("wat2wasm: %v: %s (.ci/packages installs it)", err, out)
+	}
+	ev := filepath.Join(dir, "event.yaml")
+	writeFile(t, ev, "type: a\n")
+	data := filepath.Join(dir, "data")
+	var key string
+	runBridge(t, app.Options{Data: data}, func(a *app.App, env map[string]string) {
+		key = a.AdminKey()
+		want(t, exitOK, env, "", "function", "put", "f", to)
+	})
+	export := want(t, exitOK, nil, "", "export", "--data", data).out
+	if strings.Count(export, `"store":"blobs"`) != 1 {
+		t.Fatalf("the export is %s", export)
+	}
+	damaged := strings.Replace(export, `"document":"AGFzbQ`, `"document":"AGFzbR`, 1)
+	dsn := pgtest.Start(t).Database(t)
+	env := map[string]string{"RIALTO_POSTGRES": dsn}
+	if r := rialtoIn(t, env, damaged, "import", "-"); r.code != exitFailed || !strings.Contains(r.err, "holds other data than its name says") {
+		t.Errorf("code that is damaged: exit %d, %s", r.code, r.err)
+	}
+	want(t, exitOK, env, export, "import", "-")
+	if r := want(t, exitOK, env, export, "import", "-"); !strings.Contains(r.err, "0 documents written") {
+		t.Errorf("the same import again: %s", r.err)
+	}
+	runBridge(t, app.Options{Data: filepath.Join(dir, "other"), Postgres: dsn}, func(_ *app.App, env map[string]string) {
+		env["RIALTO_KEY"] = key
+		if r := want(t, exitOK, env, "", "function", "test", "f", "--event", ev); !strings.Contains(r.out, `"data":"a"`) {
+			t.Errorf("on Postgres the function makes %s", r.out)
+		}
+	})
 }

@@ -41,8 +41,10 @@ func (p *program) start(ctx context.Context, from *snapshot) (*instance, error) 
 	// Chance begins with nothing of the event here: all instances begin alike.
 	i := &instance{box: &sandbox{}}
 	i.box.begin("start", time.Unix(0, 0), maxStderr, nil)
-	ctx, i.memory = withArena(ctx)
 	var err error
+	if ctx, i.memory, err = withArena(ctx, p.most); err != nil {
+		return nil, err
+	}
 	if i.module, err = p.runtime.InstantiateModule(ctx, p.compiled, sandboxed(i.box).WithStdout(&i.box.stderr).WithStderr(&i.box.stderr)); err != nil {
 		i.memory.Free()
 		return nil, p.explain(err, i.box)

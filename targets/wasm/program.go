@@ -27,6 +27,7 @@ type program struct {
 	runtime    wazero.Runtime
 	cache      wazero.CompilationCache // nil if none is kept
 	compiled   wazero.CompiledModule
+	most       int      // bytes that its memory may have
 	globals    []uint32 // mutable ones, by number
 	resettable bool
 }
@@ -63,7 +64,7 @@ func compile(ctx context.Context, code []byte, s Settings, dir string) (*program
 	if cache != nil {
 		config = config.WithCompilationCache(cache)
 	}
-	p := &program{abi: s.ABI, globals: m.globals, resettable: m.resettable, cache: cache, runtime: wazero.NewRuntimeWithConfig(ctx, config)}
+	p := &program{abi: s.ABI, most: int(s.pages()) * pageSize, globals: m.globals, resettable: m.resettable, cache: cache, runtime: wazero.NewRuntimeWithConfig(ctx, config)}
 	if err := p.build(ctx, m.encode(s.pages())); err != nil {
 		return nil, errors.Join(err, p.close(ctx))
 	}

@@ -25,21 +25,18 @@ type arena struct {
 	pages []byte // of pagemap, to be used again
 }
 
-// withArena returns a context in which an instance is made whose memory is the arena.
-func withArena(ctx context.Context) (context.Context, *arena) {
-	a := &arena{}
-	return experimental.WithMemoryAllocator(ctx, a), a
+// withArena returns a context in which an instance is made whose memory is the arena, which has room for most bytes.
+func withArena(ctx context.Context, most int) (context.Context, *arena, error) {
+	whole, err := unix.Mmap(-1, 0, most, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reserve %d bytes of addresses: %w", most, err)
+	}
+	a := &arena{whole: whole}
+	return experimental.WithMemoryAllocator(ctx, a), a, nil
 }
 
 // Allocate implements experimental.MemoryAllocator.
-func (a *arena) Allocate(_, most uint64) experimental.LinearMemory {
-	whole, err := unix.Mmap(-1, 0, int(most), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE) //nolint:gosec // at most MaxMemory
-	if err != nil {
-		panic(fmt.Errorf("reserve %d bytes of addresses: %w", most, err)) // as make would
-	}
-	a.whole = whole
-	return a
-}
+func (a *arena) Allocate(_, _ uint64) experimental.LinearMemory { return a }
 
 // Reallocate implements experimental.LinearMemory.
 func (a *arena) Reallocate(size uint64) []byte {

@@ -13,7 +13,9 @@ import (
 // arena stands for the memory of one instance, which is of the usual kind on this system.
 type arena struct{}
 
-func withArena(ctx context.Context) (context.Context, *arena) { return ctx, &arena{} }
+func withArena(ctx context.Context, _ int) (context.Context, *arena, error) {
+	return ctx, &arena{}, nil
+}
 
 // Free gives nothing back: the garbage collector does.
 func (a *arena) Free() {}

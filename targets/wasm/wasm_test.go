@@ -56,12 +56,13 @@ func TestABIs(t *testing.T) {
 	for abi, mode := range map[wasm.ABI]string{wasm.ABIHandle: "c-shared", wasm.ABICommand: "exe"} {
 		t.Run(string(abi), func(t *testing.T) {
 			code := inGo(t, mode)
-			rt := wasm.New(wasm.Options{})
+			kept := wasm.Options{Dir: t.TempDir()} // compiling takes a while, and is done once
+			rt := wasm.New(kept)
 			defer rt.Close()
 			if found, err := rt.Check(t.Context(), code, digest(code), settings()); err != nil || found != abi {
 				t.Errorf("the ABI is %s, %v, want %s", found, err, abi)
 			}
-			f := function(t, wasm.Options{}, code, nil)
+			f := function(t, kept, code, nil)
 			want(t, f, `{"temperature": 9.5, "door": "open"}`, `{"door":"open","temperature":9.5,"warm":true}`)
 			want(t, f, `{"temperature": 1}`, `{"temperature":1,"warm":false}`)
 			var te *targets.Error

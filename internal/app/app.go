@@ -215,11 +215,6 @@ func (a *App) openJournal(context.Context) (err error) {
 	return err
 }
 
-// snapshot is where the last definitions are kept for a start without the store.
-func (a *App) snapshot() *snapshot {
-	return &snapshot{file: filepath.Join(a.o.Data, "definitions.json"), log: a.o.Logger.With("component", "definitions")}
-}
-
 func (a *App) openStore(ctx context.Context) error {
 	// The log knows rules by name and revision, so a revision must not be given again, also where the definitions have moved
 	// from another store, or the store is an older backup.

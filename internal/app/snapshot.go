@@ -26,6 +26,11 @@ type snapshotFile struct {
 	Documents []store.Document `json:"documents"`
 }
 
+// snapshot is where the last definitions are kept for a start without the store.
+func (a *App) snapshot() *snapshot {
+	return &snapshot{file: filepath.Join(a.o.Data, "definitions.json"), log: a.o.Logger.With("component", "definitions")}
+}
+
 // save replaces the snapshot. A failure is logged: the old snapshot stays.
 func (s *snapshot) save(revision uint64, docs map[store.Key]store.Document) {
 	list := make([]store.Document, 0, len(docs))

@@ -27,7 +27,7 @@ func define(t testing.TB, d *mqttgw.Directory, doc string) {
 		d.Set(dev.Name, dev)
 		return
 	}
-	if s, err := mqttgw.ParseIssuer([]byte(doc)); err == nil {
+	if s, err := mqttgw.ParseIssuer([]byte(doc), nil); err == nil {
 		d.SetIssuer(s.Name, s)
 		return
 	}

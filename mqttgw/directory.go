@@ -12,6 +12,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/rialto-bridge/rialto/internal/token"
 )
 
 // Directory is who may connect and what they may do: devices, policies, issuers of tokens. Changes hold for the next
@@ -131,7 +133,7 @@ func (d *Directory) indexIssuers() {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		d.byIssuer[d.issuers[name].issuer] = d.issuers[name]
+		d.byIssuer[d.issuers[name].tokens.Issuer()] = d.issuers[name]
 	}
 }
 
@@ -149,7 +151,7 @@ func (d *Directory) issues(password []byte) bool {
 	if none {
 		return false
 	}
-	iss, ok := issuerOf(password)
+	iss, ok := token.IssuerOf(string(password))
 	return ok && d.issuer(iss) != nil
 }
 

@@ -74,7 +74,7 @@ func documentError(err error, kind string, to any) error {
 	var wrongType *json.UnmarshalTypeError
 	if errors.As(err, &wrongType) {
 		pointer := ""
-		if field := strings.TrimPrefix(wrongType.Field, "documentHead."); field != "" {
+		if field := strings.TrimPrefix(strings.TrimPrefix(wrongType.Field, "documentHead."), "Terms."); field != "" {
 			pointer = "/" + strings.ReplaceAll(field, ".", "/")
 		}
 		return fault.Invalidf(pointer, "must be a %s", wrongType.Type)

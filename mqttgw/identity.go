@@ -10,6 +10,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/rialto-bridge/rialto/internal/token"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
 
@@ -126,21 +127,23 @@ func (c *conn) identify(p *packet.Connect, clientID string) (id *identity, why s
 }
 
 // identifyToken is identify for a token.
-func (c *conn) identifyToken(token []byte, clientID string) (*identity, string) {
+func (c *conn) identifyToken(text []byte, clientID string) (*identity, string) {
 	asUser := "\x00" + clientID // which is no device's principal
 	if c.g.failures.blocked(c.addr, asUser, c.g.now()) {
 		return nil, authBlocked
 	}
-	issuer, _ := issuerOf(token)
+	issuer, _ := token.IssuerOf(string(text))
 	s := c.g.opts.Directory.issuer(issuer)
 	err := errNoIssuer
 	if s != nil {
+		ctx, cancel := context.WithTimeoutCause(c.g.life, authTime, errors.New("the keys of the issuer take too long"))
+		defer cancel()
 		var id *identity
-		if id, err = s.verify(token, clientID, c.g.now()); err == nil {
+		if id, err = s.verify(ctx, text, clientID, c.g.now()); err == nil {
 			return id, ""
 		}
 	}
-	var keys *keysError
+	var keys *token.KeysError
 	if errors.As(err, &keys) {
 		c.g.log.Warn("tokens cannot be checked", "err", err)
 		return nil, authBusy // says nothing about the token

@@ -327,7 +327,7 @@ func TestParseIssuer(t *testing.T) {
 		{"attributes and policy", issuer(t, map[string]string{"pem": key.pem(t)}, `,"attributeClaims":{"1":"x"},"policy":"X"`), []string{"/attributeClaims", "/policy"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := mqttgw.ParseIssuer([]byte(tt.doc))
+			_, err := mqttgw.ParseIssuer([]byte(tt.doc), nil)
 			var got []string
 			var fe *fault.Error
 			if errors.As(err, &fe) {
@@ -350,7 +350,7 @@ func FuzzParseIssuer(f *testing.F) {
 	f.Add(issuer(f, map[string]any{"jwks": jose.JSONWebKeySet{Keys: []jose.JSONWebKey{key.public()}}}, `,"policy":"x"`))
 	f.Add(`{"name":"a","issuer":"i","audience":["a"],"algorithms":["HS256"],"keys":{"secret":{"ref":"env:A"}}}`)
 	f.Fuzz(func(t *testing.T, doc string) {
-		if _, err := mqttgw.ParseIssuer([]byte(doc)); err != nil && fault.KindOf(err) != fault.Invalid {
+		if _, err := mqttgw.ParseIssuer([]byte(doc), nil); err != nil && fault.KindOf(err) != fault.Invalid {
 			t.Fatalf("error %v is not Invalid", err)
 		}
 	})

@@ -40,6 +40,7 @@ var kinds = []kind{
 	{name: "TopicMapping", plural: "topicmappings"},
 	{name: "Device", plural: "devices"},
 	{name: "Key", plural: "keys"},
+	{name: "IdentityProvider", plural: "identityproviders"},
 	ruleKind,
 	{name: "Source", plural: "sources"},
 }
@@ -306,10 +307,12 @@ func (k kind) columns(now time.Time) []column {
 		}}, {"POLICY", text("policy")}, age}
 	case "TokenIssuer":
 		return []column{name, {"ISSUER", text("issuer")}, {"POLICY", text("policy")}, age}
+	case "IdentityProvider":
+		return []column{name, {"ISSUER", text("issuer")}, age}
 	case "TopicMapping":
 		return []column{name, {"FILTER", text("filter")}, {"BUS", text("bus")}, {"TYPE", text("type")}, age}
 	case "Key":
-		return []column{name, {"EXPIRES", text("expiresAt")}, age, {"SCOPES", func(doc map[string]any) string {
+		return []column{name, {"EXPIRES", text("expiresAt")}, {"LAST USED", func(doc map[string]any) string { return ago(now, cell(dig(doc, "status", "lastUsedAt"))) }}, age, {"SCOPES", func(doc map[string]any) string {
 			var scopes []string
 			list, _ := dig(doc, "scopes").([]any)
 			for _, s := range list {

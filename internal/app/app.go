@@ -51,6 +51,7 @@ type App struct {
 	devices     *mqttgw.Directory
 	topics      *mqttgw.Mappings
 	keys        *api.Keys
+	providers   *api.Providers
 	store       store.Store
 	postgres    *postgres.Store // the store, if it is this one
 	schemas     *schema.Registry
@@ -310,7 +311,12 @@ func (a *App) startBridge(ctx context.Context) (err error) {
 func (a *App) followDefinitions(ctx context.Context) error {
 	a.catalog = TargetKinds(a.guard, a.functions)
 	a.devices, a.topics, a.keys = mqttgw.NewDirectory(), mqttgw.NewMappings(), api.NewKeys()
-	a.defs = newDefinitions(a.store, a.bridge, a.devices, a.topics, a.keys, a.catalog, a.sourceKinds, a.sources, a.functions, a.guard, a.vault, a.states, &a.downlink, a.snapshot(), a.o.Logger)
+	issuers := outbound.Client(a.guard, outbound.Options{})
+	a.undo("connections to issuers", func(context.Context) error { issuers.CloseIdleConnections(); return nil })
+	a.providers = api.NewProviders(issuers)
+	a.defs = (&definitions{store: a.store, bridge: a.bridge, devices: a.devices, topics: a.topics, keys: a.keys, providers: a.providers, issuers: issuers, kinds: a.catalog,
+		sourceKinds: a.sourceKinds, sources: a.sources, functions: a.functions, guard: a.guard, vault: a.vault, states: a.states, downlink: &a.downlink,
+		snapshot: a.snapshot(), log: a.o.Logger}).begin()
 	if err := a.bootstrap(ctx); err != nil {
 		return err
 	}
@@ -535,7 +541,7 @@ func (a *App) startHTTP(context.Context) error {
 	if a.httpLn, err = a.listen("this bridge's HTTP listener", a.o.Listen); err != nil {
 		return err
 	}
-	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Kinds: a.kinds(), Changes: a.changes, Declared: a.declaredBy(), Sources: a.sources, Functions: a.functions, Clients: a.clients(), Commands: a.commander(), Schemas: a.schemas,
+	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Providers: a.providers, Kinds: a.kinds(), Changes: a.changes, Declared: a.declaredBy(), Sources: a.sources, Functions: a.functions, Clients: a.clients(), Commands: a.commander(), Schemas: a.schemas,
 		Anonymous: a.o.Anonymous, Limits: event.Limits{MaxData: a.o.MaxData}, MaxDelay: a.o.ScheduledMaxDelay, Version: a.o.Version, Listeners: a.listeners, InForce: a.defs.await, Checks: a.checks,
 		Logger: a.o.Logger, Registerer: a.registry, Gatherer: a.registry})
 	if err != nil {

@@ -39,6 +39,8 @@ const (
 	kindSource  = "Source"
 	kindKey     = "Key"
 	kindSecret  = "Secret"
+
+	kindProvider = "IdentityProvider"
 )
 
 // definitions puts what the store holds in force: buses, targets, rules, devices. It follows the store's feed in one
@@ -52,6 +54,8 @@ type definitions struct {
 	devices     *mqttgw.Directory
 	topics      *mqttgw.Mappings
 	keys        *api.Keys
+	providers   *api.Providers
+	issuers     *http.Client // asks issuers of tokens for their keys
 	kinds       *targets.Catalog
 	sourceKinds *sources.Catalog
 	sources     *sources.Supervisor
@@ -90,14 +94,13 @@ const (
 	storeGrace = 3 * time.Second
 )
 
-func newDefinitions(s store.Store, b *bridge.Bridge, devices *mqttgw.Directory, topics *mqttgw.Mappings, keys *api.Keys, kinds *targets.Catalog,
-	sourceKinds *sources.Catalog, supervisor *sources.Supervisor, functions *function.Library, guard *egress.Guard, v *vault, states store.Store, down targets.Downlink, snap *snapshot, log *slog.Logger) *definitions {
-	log = log.With("component", "definitions")
-	return &definitions{store: s, bridge: b, devices: devices, topics: topics, keys: keys, kinds: kinds, sourceKinds: sourceKinds, sources: supervisor, functions: functions, guard: guard, vault: v, states: states, downlink: down, log: log,
-		snapshot: snap, clients: make(map[string]*targetClients),
-		rules: make(map[string]map[string]*rules.Rule), mapped: make(map[string]*mqttgw.TopicMapping),
-		current: make(map[store.Key]store.Document), dirty: make(map[store.Key]bool), ready: make(chan struct{}),
-		inForce: make(map[store.Key]uint64), moved: make(chan struct{})}
+// begin makes what definitions keep besides what they were given.
+func (d *definitions) begin() *definitions {
+	d.log = d.log.With("component", "definitions")
+	d.clients, d.rules, d.mapped = make(map[string]*targetClients), make(map[string]map[string]*rules.Rule), make(map[string]*mqttgw.TopicMapping)
+	d.current, d.dirty, d.ready = make(map[store.Key]store.Document), make(map[store.Key]bool), make(chan struct{})
+	d.inForce, d.moved = make(map[store.Key]uint64), make(chan struct{})
+	return d
 }
 
 // await blocks until a definition is in force at a revision or a later one, or, for revision 0, until it is gone; but
@@ -313,6 +316,13 @@ func (d *definitions) apply(ctx context.Context) {
 		}
 		return d.keys.Set(*doc)
 	})
+	d.each(changed, kindProvider, func(k store.Key, doc *store.Document) error {
+		if doc == nil {
+			d.providers.Remove(k.Name)
+			return nil
+		}
+		return d.providers.Set(*doc)
+	})
 	d.each(changed, kindTarget, func(k store.Key, doc *store.Document) error {
 		if doc == nil {
 			d.bridge.RemoveTarget(k.Name)
@@ -431,7 +441,7 @@ func (d *definitions) applyAccess(changed []store.Key) {
 			d.devices.RemoveIssuer(k.Name)
 			return nil
 		}
-		s, err := mqttgw.ParseIssuer(doc.Raw)
+		s, err := mqttgw.ParseIssuer(doc.Raw, d.issuers)
 		if err != nil {
 			d.devices.RemoveIssuer(k.Name)
 			return err

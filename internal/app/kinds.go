@@ -109,7 +109,7 @@ func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge, g *mqttgw.Gatew
 		{
 			Name: kindIssuer, Plural: "tokenissuers", Area: "devices", Schema: []byte(issuerSchema),
 			Doc:       "A token issuer vouches for MQTT clients with signed tokens (JWT).",
-			Normalize: func(_ context.Context, doc, _ []byte) ([]byte, error) { return checked(doc, mqttgw.ParseIssuer) },
+			Normalize: func(_ context.Context, doc, _ []byte) ([]byte, error) { return checked(doc, parseIssuer) },
 			Refs:      policyRef,
 		},
 		{
@@ -125,6 +125,9 @@ func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge, g *mqttgw.Gatew
 func (a *App) kinds() []api.Kind {
 	return append(definitionKinds(a.catalog, a.bridge, a.gateway, a.vault, a.lintRule), a.vault.keepsSecrets(sourceKind(a.sourceKinds, a.sources)), functionKind(a.functions))
 }
+
+// parseIssuer reads an issuer that asks nobody for keys.
+func parseIssuer(doc []byte) (*mqttgw.Issuer, error) { return mqttgw.ParseIssuer(doc, nil) }
 
 // targetStatus is where a target stands; nil if its definition is not in force.
 func targetStatus(b *bridge.Bridge, name string, brief bool) any {

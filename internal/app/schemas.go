@@ -164,7 +164,7 @@ const issuerSchema = `{
     "algorithms": {"type": "array", "minItems": 1, "items": {"enum": ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "HS256", "HS384", "HS512"]}, "description": "Of signatures; no other is accepted."},
     "keys": {
       "type": "object",
-      "description": "One of: pem (PUBLIC KEY or CERTIFICATE blocks), jwks (a JSON Web Key Set), jwksFile (the path of one, which is read again when it changes), secret (for HS256, HS384 and HS512).",
+      "description": "One of: pem (PUBLIC KEY or CERTIFICATE blocks), jwks (a JSON Web Key Set), jwksFile (the path of one, which is read again when it changes), jwksUrl (where one is published), discovery (true: the issuer's OpenID configuration says where), secret (for HS256, HS384 and HS512).",
       "minProperties": 1,
       "maxProperties": 1,
       "additionalProperties": false,
@@ -172,9 +172,12 @@ const issuerSchema = `{
         "pem": {"type": "string", "pattern": "BEGIN"},
         "jwks": {"type": "object", "required": ["keys"]},
         "jwksFile": {"type": "string", "pattern": "^/"},
+        "jwksUrl": {"type": "string", "pattern": "^https?://"},
+        "discovery": {"const": true},
         "secret": {"type": "object", "required": ["ref"], "additionalProperties": false, "properties": {"ref": {"type": "string", "description": "env:NAME or file:PATH, of 32 bytes at least"}}}
       }
     },
+    "clockSkew": {"type": "string", "default": "30s", "description": "How far clocks may be apart, 0s to 5m."},
     "principalClaim": {"type": "string", "default": "sub", "description": "The claim that says who the client is."},
     "clientIdClaim": {"type": "string", "description": "The claim that must be the client id; default: none."},
     "attributeClaims": {"type": "object", "maxProperties": 64, "additionalProperties": {"type": "string", "minLength": 1}, "description": "The claims that become attributes, by attribute."},

@@ -78,7 +78,9 @@ type Options struct {
 	Bridge Bridge
 	Store  store.Store
 	Keys   *Keys
-	Kinds  []Kind // of definitions, without keys, which the API knows itself
+	// Providers is who vouches for users with signed tokens; nil = nobody does.
+	Providers *Providers
+	Kinds     []Kind // of definitions, without keys, which the API knows itself
 
 	// Changes makes change sets of the same kinds in the same store, also for others; nil makes its own.
 	Changes *Changes
@@ -126,7 +128,7 @@ func (o *Options) Validate() error {
 	if o.Bridge == nil || o.Store == nil || o.Keys == nil {
 		errs = append(errs, errors.New("api: bridge, store and keys are required"))
 	}
-	seen := map[string]bool{kindKey: true}
+	seen := map[string]bool{kindKey: true, kindProvider: true}
 	for _, k := range o.Kinds {
 		if k.Name == "" || k.Plural == "" || seen[k.Name] {
 			errs = append(errs, errors.New("api: a kind needs a plural and a name of its own: "+k.Name))
@@ -179,6 +181,9 @@ func New(o Options) (*API, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Providers == nil {
+		o.Providers = NewProviders(nil)
+	}
 	if o.Listeners == nil {
 		o.Listeners = func() []Listener { return nil }
 	}
@@ -219,7 +224,8 @@ func New(o Options) (*API, error) {
 	for _, k := range o.Kinds {
 		a.addKind(&k)
 	}
-	a.addKind(keyKind())
+	a.addKind(keyKind(o.Keys))
+	a.addKind(providerKind())
 	a.addKeyRoutes()
 	if o.Schemas != nil {
 		a.addSchemaRoutes()

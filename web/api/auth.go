@@ -58,10 +58,14 @@ func (c caller) permit(area, access, bus string) error {
 	if bus != "" {
 		right += ":" + bus
 	}
-	return &httpError{kind: problemForbidden, detail: "the key lacks the right " + right}
+	what := "key"
+	if c.token {
+		what = "token"
+	}
+	return &httpError{kind: problemForbidden, detail: "the " + what + " lacks the right " + right}
 }
 
-// identify looks the key of a request up.
+// identify looks up the key or the token of a request.
 func (a *API) identify(w *reply, r *http.Request) (caller, error) {
 	var sent string
 	switch v := r.Header["Authorization"]; {
@@ -69,32 +73,41 @@ func (a *API) identify(w *reply, r *http.Request) (caller, error) {
 		if a.o.Anonymous {
 			return caller{}, nil
 		}
-		return caller{}, unauthorized("send a key: Authorization: Bearer <key>", "")
+		return caller{}, unauthorized("send a key: Authorization: Bearer <key>", "", "")
 	case len(v) > 1:
-		return caller{}, unauthorized("send one key", "invalid_request")
+		return caller{}, unauthorized("send one key", "invalid_request", "")
 	default:
 		sent = v[0]
 	}
 	scheme, secret, _ := strings.Cut(sent, " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		return caller{}, unauthorized("keys are sent as Authorization: Bearer <key>", "invalid_request")
+		return caller{}, unauthorized("keys are sent as Authorization: Bearer <key>", "invalid_request", "")
 	}
-	g := a.o.Keys.lookup(strings.TrimSpace(secret))
+	secret = strings.TrimSpace(secret)
+	g := a.o.Keys.lookup(secret)
 	if g == nil {
-		return caller{}, unauthorized("the key is not known here", "invalid_token")
+		var err error
+		if g, err = a.o.Providers.lookup(r.Context(), secret, a.o.Now()); err != nil {
+			return caller{}, tokenFault(err)
+		}
 	}
 	w.key = g.name
 	if !g.expires.IsZero() && !a.o.Now().Before(g.expires) {
-		return caller{}, unauthorized("the key has expired", "invalid_token")
+		return caller{}, unauthorized("the key has expired", "invalid_token", "")
 	}
+	g.used(a.o.Now())
 	w.who = caller{g}
 	return w.who, nil
 }
 
-func unauthorized(detail, code string) error {
+// unauthorized asks for a key. The code and the description are those of RFC 6750, section 3; "" for none.
+func unauthorized(detail, code, description string) error {
 	challenge := `Bearer realm="rialto"`
 	if code != "" {
 		challenge += `, error="` + code + `"`
+	}
+	if description != "" {
+		challenge += `, error_description="` + description + `"`
 	}
 	return &httpError{kind: problemUnauthorized, detail: detail, header: http.Header{"Www-Authenticate": {challenge}}}
 }

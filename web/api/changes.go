@@ -34,13 +34,13 @@ type Changes struct {
 	writing chan struct{}    // one set, or one definition, is checked and written at a time, so that references hold
 }
 
-// NewChanges makes change sets in s of documents of some kinds, and of keys. schemas may be nil.
+// NewChanges makes change sets in s of documents of some kinds, and of keys and identity providers. schemas may be nil.
 func NewChanges(s store.Store, kinds []Kind, schemas *schema.Registry) *Changes {
 	c := &Changes{store: s, schemas: schemas, writing: make(chan struct{}, 1)}
 	for _, k := range kinds {
 		c.kinds = append(c.kinds, &k)
 	}
-	c.kinds = append(c.kinds, keyKind())
+	c.kinds = append(c.kinds, keyKind(NewKeys()), providerKind())
 	return c
 }
 

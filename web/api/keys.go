@@ -41,6 +41,10 @@ type keyDoc struct {
 	Scopes      []string          `json:"scopes"`
 	ExpiresAt   *time.Time        `json:"expiresAt,omitempty"`
 	Hash        string            `json:"hash,omitempty"` // SHA-256 of the secret, hexadecimal
+
+	// The secret before, while it is good beside the new one. The server's, and shown as status only.
+	PreviousHash  string     `json:"previousHash,omitempty"`
+	PreviousUntil *time.Time `json:"previousUntil,omitempty"`
 }
 
 // NewKey makes a key: the secret, to be shown once, and the document to be stored under store.Key{Kind: "Key", Name: name}.
@@ -84,6 +88,45 @@ type grant struct {
 	scopes   []scope
 	expires  time.Time // zero = never
 	gone     bool      // deleted here, and the feed does not know yet
+	token    bool      // it is of a signed token, not of a key
+	previous *grant    // the same by the secret before; nil = that has ended
+
+	lastUsed *atomic.Int64 // Unix time in seconds, shared by all states of a key; nil for tokens
+}
+
+// used notes that a key was good for a request. It writes once a second at most, since all requests share the place.
+func (g *grant) used(now time.Time) {
+	if s := now.Unix(); g.lastUsed != nil && g.lastUsed.Load() != s {
+		g.lastUsed.Store(s)
+	}
+}
+
+// keyStatus is what is shown beside a key.
+type keyStatus struct {
+	LastUsedAt    *time.Time `json:"lastUsedAt,omitempty"`    // by this process, since it started
+	PreviousUntil *time.Time `json:"previousUntil,omitempty"` // until when the secret before the last rotation is good
+}
+
+// status returns what is known of a key; nil if nothing is.
+func (k *Keys) status(name string) any {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	g := k.byName[name]
+	if g == nil || g.gone {
+		return nil
+	}
+	var s keyStatus
+	if at := g.lastUsed.Load(); at != 0 {
+		t := time.Unix(at, 0).UTC()
+		s.LastUsedAt = &t
+	}
+	if g.previous != nil {
+		s.PreviousUntil = &g.previous.expires
+	}
+	if s == (keyStatus{}) {
+		return nil
+	}
+	return s
 }
 
 // Keys is the directory of keys that requests are checked against: kept in memory, fed from the store's changes. Safe
@@ -107,8 +150,12 @@ func (k *Keys) Set(d store.Document) error {
 	g, err := parseGrant(d)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if old := k.byName[d.Name]; old != nil && old.revision >= d.Revision {
+	old := k.byName[d.Name]
+	if old != nil && old.revision >= d.Revision {
 		return err
+	}
+	if err == nil && old != nil && old.lastUsed != nil {
+		g.share(old.lastUsed)
 	}
 	if err != nil {
 		delete(k.byName, d.Name)
@@ -140,6 +187,9 @@ func (k *Keys) publish() {
 	m := make(map[[sha256.Size]byte]*grant, len(k.byName))
 	for g := range maps.Values(k.byName) {
 		if !g.gone {
+			if g.previous != nil {
+				m[g.previous.hash] = g.previous
+			}
 			m[g.hash] = g
 		}
 	}
@@ -163,11 +213,10 @@ func parseGrant(d store.Document) (*grant, error) {
 		return nil, err
 	}
 	g := &grant{name: d.Name, revision: d.Revision}
-	sum, err := hex.DecodeString(doc.Hash)
-	if err != nil || len(sum) != sha256.Size {
-		return nil, errors.New("key has no hash")
+	var err error
+	if g.hash, err = parseHash(doc.Hash); err != nil {
+		return nil, err
 	}
-	g.hash = [sha256.Size]byte(sum)
 	for _, s := range doc.Scopes {
 		sc, why := parseScope(s)
 		if why != "" {
@@ -178,7 +227,34 @@ func parseGrant(d store.Document) (*grant, error) {
 	if doc.ExpiresAt != nil {
 		g.expires = *doc.ExpiresAt
 	}
+	if doc.PreviousHash != "" && doc.PreviousUntil != nil {
+		before := *g
+		if before.hash, err = parseHash(doc.PreviousHash); err != nil {
+			return nil, err
+		}
+		if before.expires.IsZero() || doc.PreviousUntil.Before(before.expires) {
+			before.expires = *doc.PreviousUntil
+		}
+		g.previous = &before
+	}
+	g.share(new(atomic.Int64))
 	return g, nil
+}
+
+// share makes a place the one where the use of both secrets is noted.
+func (g *grant) share(place *atomic.Int64) {
+	g.lastUsed = place
+	if g.previous != nil {
+		g.previous.lastUsed = place
+	}
+}
+
+func parseHash(text string) ([sha256.Size]byte, error) {
+	sum, err := hex.DecodeString(text)
+	if err != nil || len(sum) != sha256.Size {
+		return [sha256.Size]byte{}, errors.New("key has no hash")
+	}
+	return [sha256.Size]byte(sum), nil
 }
 
 // check says what is wrong with a key.
@@ -203,11 +279,16 @@ func (k *keyDoc) check() error {
 func parseKey(doc []byte) (*keyDoc, error) {
 	var in struct {
 		keyDoc
-		ExpiresAt *string         `json:"expiresAt"`
-		Hash      json.RawMessage `json:"hash"`
+		ExpiresAt     *string         `json:"expiresAt"`
+		Hash          json.RawMessage `json:"hash"`
+		PreviousHash  json.RawMessage `json:"previousHash"`
+		PreviousUntil json.RawMessage `json:"previousUntil"`
 	}
 	if err := decodeStrict(doc, &in); err != nil {
 		return nil, err
+	}
+	if in.PreviousHash != nil || in.PreviousUntil != nil {
+		return nil, fault.Invalidf("", "previousHash and previousUntil are not for users to write; POST /v1/keys/{name}:rotate?grace= sets them")
 	}
 	if in.Hash != nil {
 		return nil, fault.Invalidf("/hash", "is not for users to write; POST /v1/keys makes a secret")
@@ -235,7 +316,7 @@ func makeKey(doc []byte) (k *keyDoc, secret string, err error) {
 }
 
 // keyKind is the kind of the documents that this package owns.
-func keyKind() *Kind {
+func keyKind(keys *Keys) *Kind {
 	return &Kind{
 		Name: kindKey, Plural: "keys", Area: areaAdmin, Lasting: true, Schema: keySchema,
 		Doc: "Keys for this API. A key's secret is answered once, by POST /v1/keys or POST /v1/keys/{name}:rotate.",
@@ -251,9 +332,10 @@ func keyKind() *Kind {
 			if err := json.Unmarshal(old, &was); err != nil {
 				return nil, err
 			}
-			k.Hash = was.Hash
+			k.Hash, k.PreviousHash, k.PreviousUntil = was.Hash, was.PreviousHash, was.PreviousUntil
 			return marshalDoc(k)
 		},
+		Status: func(name string, _ bool) any { return keys.status(name) },
 		Redact: redactKey,
 	}
 }
@@ -265,7 +347,7 @@ func marshalDoc(v any) ([]byte, error) {
 }
 
 func redactKey(doc []byte) []byte {
-	out, err := withoutMembers(doc, "hash")
+	out, err := withoutMembers(doc, "hash", "previousHash", "previousUntil")
 	if err != nil {
 		return []byte("{}") // rather nothing than a hash
 	}
@@ -291,7 +373,12 @@ type keyIn struct {
 	RawBody []byte `contentType:"application/json"`
 }
 
-type rotateIn struct{}
+type rotateIn struct {
+	Grace string `query:"grace" doc:"how long the old secret is good beside the new one, such as 1h; 0s to 720h" default:"0s"`
+}
+
+// maxGrace is how long the old secret of a rotated key may be good.
+const maxGrace = 30 * 24 * time.Hour
 
 // addKeyRoutes adds what keys have beside the routes of every kind.
 func (a *API) addKeyRoutes() {
@@ -305,7 +392,7 @@ func (a *API) addKeyRoutes() {
 	control(a, huma.Operation{
 		OperationID: "rotate-key", Method: "POST", Path: "/v1/keys/{name}:rotate", Tags: []string{"keys"},
 		Summary: "Give a key a new secret", Parameters: []*huma.Param{nameParam(k)},
-		Description: "The old secret is good for nothing from then on. The answer has the new one, which is shown this once.",
+		Description: "The old secret is good for nothing from then on, or for as long as grace says; of two rotations within it, only the last one before counts. The answer has the new one, which is shown this once.",
 		Responses:   documentResponses(k, http.StatusOK),
 	}, need{area: areaAdmin, access: accessWrite}, a.rotateKey)
 }
@@ -343,7 +430,11 @@ func (a *API) createKey(ctx context.Context, in *keyIn) (*documentOut, error) {
 	return a.showSecret(k, d, http.StatusCreated, secret)
 }
 
-func (a *API) rotateKey(ctx context.Context, _ *rotateIn) (*documentOut, error) {
+func (a *API) rotateKey(ctx context.Context, in *rotateIn) (*documentOut, error) {
+	grace, err := time.ParseDuration(in.Grace)
+	if err != nil || grace < 0 || grace > maxGrace {
+		return nil, fault.Invalidf("/grace", "must be a duration from 0s to %s, such as 1h", maxGrace)
+	}
 	k := a.kind(kindKey)
 	sk := store.Key{Kind: kindKey, Name: pathParam(requestOf(ctx), "name")}
 	for range maxTries {
@@ -356,6 +447,11 @@ func (a *API) rotateKey(ctx context.Context, _ *rotateIn) (*documentOut, error) 
 			return nil, err
 		}
 		secret := newSecret()
+		key.PreviousHash, key.PreviousUntil = "", nil
+		if grace > 0 {
+			until := a.o.Now().Add(grace).UTC().Truncate(time.Second)
+			key.PreviousHash, key.PreviousUntil = key.Hash, &until
+		}
 		key.Hash = HashKey(secret)
 		raw, err := marshalDoc(key)
 		if err != nil {

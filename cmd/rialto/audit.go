@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,8 +19,8 @@ func newAudit(c *cli) *cobra.Command {
 	var w window
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Who changed which definition, the newest first",
-		Long: `Show who made, changed and deleted definitions: when, with which key, from which revision to which, and in which
+		Short: "Who changed which definition or schema, the newest first",
+		Long: `Show who made, changed and deleted definitions and schemas: when, with which key, from which revision to which, and in which
 request. In the data directory the last 16 changes of each definition are kept, in Postgres all of them.`,
 		Example: `  rialto audit --from 24h
   rialto audit --kind rule --name too-warm`,
@@ -27,11 +28,11 @@ request. In the data directory the last 16 changes of each definition are kept, 
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			query := url.Values{}
 			if kindName != "" {
-				k, err := kindNamed(kindName)
+				kind, err := auditKind(kindName)
 				if err != nil {
 					return err
 				}
-				query.Set("kind", k.name)
+				query.Set("kind", kind)
 			}
 			set(query, "name", name)
 			if err := w.query(query, c.now()); err != nil {
@@ -53,10 +54,21 @@ request. In the data directory the last 16 changes of each definition are kept, 
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&kindName, "kind", "", "only definitions of this kind")
+	f.StringVar(&kindName, "kind", "", "only definitions of this kind; schema, schemaversion and schemabinding are kinds here")
 	f.StringVar(&name, "name", "", "only definitions with this name")
 	w.flags(f, 50)
 	return cmd
+}
+
+// auditKind finds what the audit calls a kind: of definitions, or of what is in the registry of schemas.
+func auditKind(s string) (string, error) {
+	for _, name := range []string{"Schema", "SchemaVersion", "SchemaBinding"} {
+		if strings.EqualFold(s, name) {
+			return name, nil
+		}
+	}
+	k, err := kindNamed(s)
+	return k.name, err
 }
 
 // writeAudit prints audit entries as a table.

@@ -93,6 +93,14 @@ func TestSchemaCommands(t *testing.T) {
 		}
 	}
 	var verdict struct{ Outcome string }
+	for _, kind := range []string{"schema", "SchemaVersion"} {
+		if r := rialtoIn(t, env, "", "audit", "--kind", kind); r.code != exitOK || !strings.Contains(r.out, "shop") || strings.Contains(r.out, "(the bridge)") || !strings.Contains(r.out, "admin") {
+			t.Errorf("audit of %s: exit %d\n%s%s", kind, r.code, r.out, r.err)
+		}
+	}
+	if r := rialtoIn(t, env, "", "audit", "--limit", "3", "-o", "json"); r.code != exitOK || !strings.Contains(r.out, `"Schema`) {
+		t.Errorf("the whole audit does not begin with schemas:\n%s%s", r.out, r.err)
+	}
 	if r := rialtoIn(t, env, "", "schema", "check", wrong, "--old", one, "-o", "json"); json.Unmarshal([]byte(r.out), &verdict) != nil || verdict.Outcome != "INCOMPATIBLE" {
 		t.Errorf("as JSON: %s", r.out)
 	}

@@ -55,6 +55,7 @@ type App struct {
 	store       store.Store
 	postgres    *postgres.Store // the store, if it is this one
 	schemas     *schema.Registry
+	audit       store.Audits
 	discovery   *schema.Discovery
 	guard       *egress.Guard
 	vault       *vault
@@ -258,7 +259,8 @@ func (a *App) openSchemas(ctx context.Context) error {
 		return err
 	}
 	a.undo("schemas store", func(context.Context) error { return s.Close() })
-	a.schemas = schema.NewRegistry(schema.RegistryOptions{Store: s, Logger: a.o.Logger})
+	a.audit = auditOf(a.store, s)
+	a.schemas = schema.NewRegistry(schema.RegistryOptions{Store: schema.OnRecords(store.Records{Store: s}), Logger: a.o.Logger})
 	a.background("schemas", a.schemas.Run)
 	select {
 	case <-a.schemas.Ready():
@@ -277,11 +279,18 @@ func (a *App) openSchemas(ctx context.Context) error {
 	return nil
 }
 
-func (a *App) openSchemaStore(ctx context.Context, nc *nats.Conn) (schema.Store, error) {
+func (a *App) openSchemaStore(ctx context.Context, nc *nats.Conn) (store.Store, error) {
 	if a.o.Postgres != "" {
-		return postgres.OpenSchemas(ctx, postgres.Options{DSN: a.o.Postgres, Logger: a.o.Logger})
+		return postgres.OpenSchemaRecords(ctx, postgres.Options{DSN: a.o.Postgres, Logger: a.o.Logger})
 	}
-	return kv.OpenSchemas(ctx, nc, kv.Options{Logger: a.o.Logger})
+	return kv.Open(ctx, nc, kv.Options{Bucket: kv.SchemasBucket, Logger: a.o.Logger})
+}
+
+// auditOf is one list of the changes of definitions and of schemas; what the registry numbers things with is not in it.
+func auditOf(definitions, schemas store.Store) store.Audits {
+	return store.Audits{definitions, store.OfKind{Log: schemas, Stored: "schema", Shown: "Schema"},
+		store.OfKind{Log: schemas, Stored: "schemaversion", Shown: "SchemaVersion"},
+		store.OfKind{Log: schemas, Stored: "schemabinding", Shown: "SchemaBinding"}}
 }
 
 // summariesBucket holds what was seen of types of events, of which schemas are made.
@@ -541,7 +550,7 @@ func (a *App) startHTTP(context.Context) error {
 	if a.httpLn, err = a.listen("this bridge's HTTP listener", a.o.Listen); err != nil {
 		return err
 	}
-	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Providers: a.providers, Kinds: a.kinds(), Changes: a.changes, Declared: a.declaredBy(), Sources: a.sources, Functions: a.functions, Clients: a.clients(), Commands: a.commander(), Schemas: a.schemas,
+	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Providers: a.providers, Audit: a.audit, Kinds: a.kinds(), Changes: a.changes, Declared: a.declaredBy(), Sources: a.sources, Functions: a.functions, Clients: a.clients(), Commands: a.commander(), Schemas: a.schemas,
 		Anonymous: a.o.Anonymous, Limits: event.Limits{MaxData: a.o.MaxData}, MaxDelay: a.o.ScheduledMaxDelay, Version: a.o.Version, Listeners: a.listeners, InForce: a.defs.await, Checks: a.checks,
 		Logger: a.o.Logger, Registerer: a.registry, Gatherer: a.registry})
 	if err != nil {

@@ -78,6 +78,8 @@ type Options struct {
 	Bridge Bridge
 	Store  store.Store
 	Keys   *Keys
+	// Audit lists who changed what; nil = that of Store.
+	Audit store.Auditor
 	// Providers is who vouches for users with signed tokens; nil = nobody does.
 	Providers *Providers
 	Kinds     []Kind // of definitions, without keys, which the API knows itself
@@ -180,6 +182,9 @@ func New(o Options) (*API, error) {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Audit == nil {
+		o.Audit = o.Store
 	}
 	if o.Providers == nil {
 		o.Providers = NewProviders(nil)

@@ -37,7 +37,7 @@ func (a *API) listAudit(w *reply, r *http.Request) error {
 	if err := q.err(); err != nil {
 		return err
 	}
-	page, err := a.o.Store.Audit(r.Context(), store.AuditQuery{Kind: q.text("kind"), Name: q.text("name"), From: s.from, To: s.to, Limit: s.limit, After: s.cursor})
+	page, err := a.o.Audit.Audit(r.Context(), store.AuditQuery{Kind: q.text("kind"), Name: q.text("name"), From: s.from, To: s.to, Limit: s.limit, After: s.cursor})
 	if err != nil {
 		return err
 	}

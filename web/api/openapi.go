@@ -34,7 +34,7 @@ func newSpec(version string, registry huma.Registry) *huma.OpenAPI {
 			License: &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"}},
 		Components: &huma.Components{
 			Schemas:         registry,
-			SecuritySchemes: map[string]*huma.SecurityScheme{"key": {Type: "http", Scheme: "bearer", Description: "A key: POST /v1/keys makes one."}},
+			SecuritySchemes: map[string]*huma.SecurityScheme{"key": {Type: "http", Scheme: "bearer", Description: "A key, which POST /v1/keys makes, or a signed token (JWT) of an IdentityProvider."}},
 		},
 	}
 }

@@ -93,7 +93,7 @@ func OpenSchemas(ctx context.Context, o Options) (schema.Store, error) {
 	return schema.OnRecords(store.Records{Store: s}), nil
 }
 
-// OpenSchemaRecords is OpenSchemas for who moves the records as they are.
+// OpenSchemaRecords is OpenSchemas for who needs the records as they are: to move them, or to see who changed them.
 func OpenSchemaRecords(ctx context.Context, o Options) (*Store, error) {
 	return open(ctx, o, tableSchemas)
 }

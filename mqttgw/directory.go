@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rialto-bridge/rialto/internal/token"
+	"github.com/rialto-bridge/rialto/internal/secret/token"
 )
 
 // Directory is who may connect and what they may do: devices, policies, issuers of tokens. Changes hold for the next

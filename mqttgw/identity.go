@@ -10,7 +10,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/rialto-bridge/rialto/internal/token"
+	"github.com/rialto-bridge/rialto/internal/secret/token"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
 

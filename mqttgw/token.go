@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rialto-bridge/rialto/internal/token"
+	"github.com/rialto-bridge/rialto/internal/secret/token"
 )
 
 // Issuer is a parsed TokenIssuer document: who may vouch for clients with signed tokens (JWT), and how tokens become

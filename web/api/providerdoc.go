@@ -9,7 +9,7 @@ import (
 	"strconv"
 
 	"github.com/rialto-bridge/rialto/internal/fault"
-	"github.com/rialto-bridge/rialto/internal/token"
+	"github.com/rialto-bridge/rialto/internal/secret/token"
 )
 
 const (

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/internal/secret/token"
 	"github.com/rialto-bridge/rialto/internal/store"
-	"github.com/rialto-bridge/rialto/internal/token"
 )
 
 const (

@@ -19,7 +19,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"go.uber.org/goleak"
 
-	"github.com/rialto-bridge/rialto/internal/token"
+	"github.com/rialto-bridge/rialto/internal/secret/token"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -22,7 +22,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 
-	"github.com/rialto-bridge/rialto/internal/token"
+	"github.com/rialto-bridge/rialto/internal/secret/token"
 )
 
 var now = time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -17,8 +17,9 @@ import (
 
 // guides are the pages that people have written of a kind.
 var guides = map[string]string{
-	"webhook": "What a receiver gets, how it answers and how to verify signatures: [webhooks.md](../webhooks.md).",
-	"device":  "When a command counts as delivered: [device-target.md](../device-target.md).",
+	"webhook":  "What a receiver gets, how it answers and how to verify signatures: [webhooks.md](../webhooks.md).",
+	"device":   "When a command counts as delivered: [device-target.md](../device-target.md).",
+	"function": "How to write one, and what it may do: [functions.md](../functions.md).",
 }
 
 func targetPage(t *testing.T, k targets.Kind) []byte {

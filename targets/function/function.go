@@ -41,6 +41,7 @@ func TargetKind(l *Library) targets.Kind {
 		Name: "function",
 		Doc: "Hands each event to a function that runs in this process, and publishes the events it replies with. An event is delivered when the " +
 			"function has ended without an error and its replies are stored.",
+		Example:      "kind: Target\nname: shout\ntype: function\nconfig:\n  runtime: wasm\n  function: shout\n  replyBus: default\n",
 		ConfigSchema: configSchema,
 		New: func(cfg json.RawMessage, env targets.Env) (targets.Target, error) {
 			t := &target{library: l, emit: env.Emit}

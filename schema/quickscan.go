@@ -176,7 +176,7 @@ func readNumber(raw []byte, integer bool) (number, bool) {
 		return number{float64(n), true}, true
 	}
 	f, err := strconv.ParseFloat(string(raw), 64)
-	plain := len(raw) <= exactDigits && bytes.IndexAny(raw, "eE") < 0
+	plain := len(raw) <= exactDigits && !bytes.ContainsAny(raw, "eE")
 	return number{f, plain}, err == nil
 }
 

@@ -29,7 +29,6 @@ type sandbox struct {
 	now    time.Time
 	nano   int64 // of the monotonic clock, which goes on by a millisecond each time it is read
 	chance *rand.ChaCha8
-	stdin  []byte
 	stdout limited
 	stderr limited
 }

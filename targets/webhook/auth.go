@@ -54,7 +54,7 @@ var authFields = map[string]struct{ needs, may []string }{
 }
 
 // authSecrets are the members that are secrets, and what they must be.
-func (c *authConfig) secrets() map[string]struct {
+func (a *authConfig) secrets() map[string]struct {
 	raw   json.RawMessage
 	check func(string) error
 } {
@@ -62,16 +62,16 @@ func (c *authConfig) secrets() map[string]struct {
 		raw   json.RawMessage
 		check func(string) error
 	}{
-		"token": {c.Token, checkBearer}, "password": {c.Password, checkText}, "key": {c.Key, checkFieldValue}, "clientSecret": {c.ClientSecret, checkText},
-		"accessKeyId": {c.AccessKeyID, checkBearer}, "secretAccessKey": {c.SecretAccessKey, checkText}, "sessionToken": {c.SessionToken, checkBearer},
+		"token": {a.Token, checkBearer}, "password": {a.Password, checkText}, "key": {a.Key, checkFieldValue}, "clientSecret": {a.ClientSecret, checkText},
+		"accessKeyId": {a.AccessKeyID, checkBearer}, "secretAccessKey": {a.SecretAccessKey, checkText}, "sessionToken": {a.SessionToken, checkBearer},
 	}
 }
 
 // given is the members that are there.
-func (c *authConfig) given() map[string]bool {
-	given := map[string]bool{"username": c.Username != "", "header": c.Header != "", "tokenUrl": c.TokenURL != "", "clientId": c.ClientID != "",
-		"clientAuth": c.ClientAuth != "", "scope": c.Scope != "", "parameters": c.Parameters != nil, "region": c.Region != "", "service": c.Service != ""}
-	for name, s := range c.secrets() {
+func (a *authConfig) given() map[string]bool {
+	given := map[string]bool{"username": a.Username != "", "header": a.Header != "", "tokenUrl": a.TokenURL != "", "clientId": a.ClientID != "",
+		"clientAuth": a.ClientAuth != "", "scope": a.Scope != "", "parameters": a.Parameters != nil, "region": a.Region != "", "service": a.Service != ""}
+	for name, s := range a.secrets() {
 		given[name] = s.raw != nil
 	}
 	return given
@@ -119,18 +119,18 @@ func (s *settings) authHeader() string {
 }
 
 // tokenForm is what a token is asked for with.
-func (c *authConfig) tokenForm() url.Values {
+func (a *authConfig) tokenForm() url.Values {
 	form := url.Values{}
-	if c.Scope != "" {
-		form.Set("scope", c.Scope)
+	if a.Scope != "" {
+		form.Set("scope", a.Scope)
 	}
-	for name, value := range c.Parameters {
+	for name, value := range a.Parameters {
 		form.Set(name, value)
 	}
 	return form
 }
 
-// credentials puts what auth sends into c.
+// fill puts what auth sends into c.
 func (a *authConfig) fill(c *credentials, values map[string]string) {
 	switch a.Type {
 	case authBearer:

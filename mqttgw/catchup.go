@@ -142,27 +142,10 @@ func (c *conn) readFailedFor(err error) {
 // resend sends the first message again that was in flight when the last connection was lost, one of DOWN before others: same id, DUP, or PUBREL
 // where PUBREC had come (MQTT-4.4.0-1).
 func (c *conn) resend() error {
-	s := c.session
-	s.mu.Lock()
-	i := slices.IndexFunc(s.flying, func(f flight) bool { return f.resend && f.down() })
-	if i < 0 {
-		i = slices.IndexFunc(s.flying, func(f flight) bool { return f.resend })
-	}
-	if i < 0 {
-		s.resends = 0
-		s.mu.Unlock()
+	f, topic, more := c.nextAgain()
+	if !more {
 		return nil
 	}
-	f := s.flying[i]
-	if f.stage == stageReleased {
-		s.flying[i].resend = false
-		s.resends--
-		c.send(&packet.Ack{Kind: packet.TypePubrel, PacketID: f.id})
-		s.mu.Unlock()
-		return nil
-	}
-	topic := s.topics[f.id]
-	s.mu.Unlock()
 	var m *message
 	var err error
 	if f.command {
@@ -173,35 +156,94 @@ func (c *conn) resend() error {
 	if err != nil {
 		return err
 	}
-	var landed *flight
-	s.mu.Lock()
-	c.mu.Lock()
-	if now := s.flightOf(f.id); now != nil && now.resend && now.seq == f.seq && now.feed == f.feed && s.conn == c && !c.ended {
-		now.resend = false
-		s.resends--
-		h := s.hitOf(m)
-		if f.command && m != nil {
-			h, _ = s.hitFor(m.origin.Topic)
-		}
-		qos := byte(now.stage) + 1
-		if m == nil || c.tooLarge(m, &h, qos) || f.command && c.g.tooLate(now) {
-			c.g.dropped(now, m)
-			taken, _ := s.land(f.id)
-			landed = &taken
-			s.changed()
-		} else {
-			c.transmit(m, packet.Head{Dup: true, ID: f.id, IDs: h.ids, Retain: f.stored || h.retain && m.origin.Retain}, qos)
-		}
-	}
-	c.mu.Unlock()
-	s.mu.Unlock()
-	if m == nil && !f.stored && !f.command {
-		f.feed.lost(s.key, s.key.clientID, f.seq, 1)
+	landed := c.sendAgain(&f, m)
+	switch {
+	case m != nil || f.command:
+	case f.stored:
+		c.g.metrics.drop(droppedGone)
+		c.g.log.Info("a retained message that was on its way is gone", "clientId", c.key.clientID)
+	default:
+		f.feed.lost(c.session.key, c.key.clientID, f.seq, 1)
 	}
 	if landed != nil && landed.group != nil {
 		landed.group.settled(*landed)
 	}
 	return nil
+}
+
+// nextAgain returns the first message that is to be sent again, and the topic of a retained one; more is false if there is none. Where
+// PUBREC had come it sends PUBREL.
+func (c *conn) nextAgain() (f flight, topic string, more bool) {
+	s := c.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != c {
+		return f, "", false
+	}
+	i := slices.IndexFunc(s.flying, func(f flight) bool { return f.resend && f.down() })
+	if i < 0 {
+		i = slices.IndexFunc(s.flying, func(f flight) bool { return f.resend })
+	}
+	if i < 0 {
+		s.resends = 0
+		return f, "", false
+	}
+	if f = s.flying[i]; f.stage == stageReleased {
+		s.flying[i].resend = false
+		s.resends--
+		c.send(&packet.Ack{Kind: packet.TypePubrel, PacketID: f.id})
+		return f, "", false
+	}
+	return f, s.topics[f.id], true
+}
+
+// sendAgain sends a message again, unless the flight has gone on meanwhile. m is nil if it is gone. A message that cannot be sent ends
+// its flight, which is returned if it was of QoS 1. With QoS 2 the client may know the packet id, and lets go of it after PUBREL.
+func (c *conn) sendAgain(f *flight, m *message) (landed *flight) {
+	s := c.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.flightOf(f.id)
+	if now == nil || !now.resend || now.seq != f.seq || now.feed != f.feed || now.stage != f.stage || s.conn != c {
+		return nil
+	}
+	now.resend = false
+	s.resends--
+	if c.transmitAgain(now, m) {
+		return nil
+	}
+	c.g.dropped(now, m)
+	if now.stage == stageQoS2 {
+		c.release(now)
+		return nil
+	}
+	taken, _ := s.land(f.id)
+	s.changed()
+	return &taken
+}
+
+// transmitAgain queues a message that is sent again; it reports false if that cannot be. On a connection that has ended nothing
+// is queued: its end marks what was in flight anew. The session's mu is held.
+func (c *conn) transmitAgain(f *flight, m *message) bool {
+	if m == nil || f.command && c.g.tooLate(f) {
+		return false
+	}
+	s := c.session
+	h := s.hitOf(m)
+	if f.command {
+		h, _ = s.hitFor(m.origin.Topic)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	qos := byte(f.stage) + 1
+	switch {
+	case c.ended:
+	case c.tooLarge(m, &h, qos):
+		return false
+	default:
+		c.transmit(m, packet.Head{Dup: true, ID: f.id, IDs: h.ids, Retain: f.stored || h.retain && m.origin.Retain}, qos)
+	}
+	return true
 }
 
 // messageAt returns the message at a sequence of a feed, in the log or retained under a topic, also one that has expired;

@@ -289,6 +289,43 @@ func TestCommandBeforeItsCommit(t *testing.T) {
 	}
 }
 
+// A command whose PUBREC is written down while its device is back, and before it is its turn to be sent again, is released
+// and not sent.
+func TestCommandReleasedBeforeItIsResent(t *testing.T) {
+	st := newMemoryStation(t)
+	window := func(n uint16) func(*packet.Connect) {
+		return func(p *packet.Connect) {
+			kept(p)
+			p.Properties = p.Properties.AppendInt(packet.ReceiveMaximum, uint32(n))
+		}
+	}
+	c := st.now.connect(packet.V5, "box", window(10))
+	c.subscribe(2, "#")
+	ids := map[string]uint16{}
+	for _, text := range []string{"x", "y"} {
+		st.send(mqttgw.CommandSpec{Device: "box", ID: text, Topic: "t", Payload: []byte(text), QoS: 2})
+		ids[text] = recv[*packet.Publish](c).PacketID
+	}
+	st.status("box", "y", mqttgw.StatusSent)
+	st.world.down.set(func() { st.world.down.hold = true })
+	c.send(&packet.Ack{Kind: packet.TypePubrec, PacketID: ids["y"]})
+	c.nothing()
+	c.Close()
+	c = st.now.connect(packet.V5, "box", window(1))
+	if p := recv[*packet.Publish](c); p.PacketID != ids["x"] || !p.Dup {
+		t.Fatalf("%+v, want x again", p)
+	}
+	st.world.down.release()
+	c.ack(packet.TypePubrel, ids["y"], packet.Success)
+	c.send(&packet.Ack{Kind: packet.TypePubcomp, PacketID: ids["y"]}, &packet.Ack{Kind: packet.TypePubrec, PacketID: ids["x"]})
+	c.ack(packet.TypePubrel, ids["x"], packet.Success)
+	c.send(&packet.Ack{Kind: packet.TypePubcomp, PacketID: ids["x"]})
+	c.nothing()
+	for text := range ids {
+		st.status("box", text, mqttgw.StatusAcknowledged)
+	}
+}
+
 // A loss of power takes a command that its device has got before the commit. Its sequence is not given to another one, so
 // that what the session has in flight is never taken for that.
 func TestCommandLostWithPower(t *testing.T) {
@@ -306,6 +343,8 @@ func TestCommandLostWithPower(t *testing.T) {
 	st.kill()
 	<-lost // of the process that was killed
 	c = st.now.connect(packet.V5, "box", kept)
+	c.ack(packet.TypePubrel, p.PacketID, packet.Success) // the device may know the packet id, and lets go of it
+	c.send(&packet.Ack{Kind: packet.TypePubcomp, PacketID: p.PacketID})
 	next := st.send(mqttgw.CommandSpec{Device: "box", Topic: "t", Payload: []byte("next"), QoS: 2})
 	if next.Position.Seq != 2 {
 		t.Errorf("%+v, want sequence 2", next)

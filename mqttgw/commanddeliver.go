@@ -46,7 +46,9 @@ func (c *commands) notify(device string) {
 		}
 	} else {
 		for k := c.g.kin[dev.Principal]; k != nil; k = k.kin.next {
-			found = append(found, k)
+			if dev.allowsClientID(k.key.clientID) {
+				found = append(found, k)
+			}
 		}
 	}
 	c.g.mu.Unlock()
@@ -112,17 +114,8 @@ func (c *conn) ordersDue() bool {
 
 // sendOrders queues the commands that the client can get now, in their order. It is called by the writer, without locks.
 func (c *conn) sendOrders() {
-	s := c.session
 	for {
-		s.mu.Lock()
-		c.mu.Lock()
-		var o *order
-		if c.ordersDue() {
-			o = c.g.commands.next(s)
-			s.orders = o != nil
-		}
-		c.mu.Unlock()
-		s.mu.Unlock()
+		o := c.nextOrder()
 		if o == nil {
 			return
 		}
@@ -134,13 +127,34 @@ func (c *conn) sendOrders() {
 			c.end(packet.UnspecifiedError)
 			return
 		}
-		s.mu.Lock()
-		c.mu.Lock()
-		if c.ordersDue() {
-			c.sendOrder(o, m)
-		}
-		c.mu.Unlock()
-		s.mu.Unlock()
+		c.giveOrder(o, m)
+	}
+}
+
+// nextOrder returns the first command that the client can get now; nil if there is none.
+func (c *conn) nextOrder() *order {
+	s := c.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ordersDue() {
+		return nil
+	}
+	o := c.g.commands.next(s)
+	s.orders = o != nil
+	return o
+}
+
+// giveOrder queues a command, if the client still can get it.
+func (c *conn) giveOrder(o *order, m *message) {
+	s := c.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ordersDue() {
+		c.sendOrder(o, m)
 	}
 }
 

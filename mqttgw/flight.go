@@ -167,6 +167,10 @@ func (c *conn) takePubrec(first byte, body []byte) error {
 
 // release sends PUBREL once it is recorded that it will be. s.mu is held.
 func (c *conn) release(f *flight) {
+	if f.resend { // not the message again
+		f.resend = false
+		c.session.resends--
+	}
 	f.stage, f.order = stageReleased, nil
 	release := &packet.Ack{Kind: packet.TypePubrel, PacketID: f.id}
 	c.afterRecord(&record{kind: recordFlight, flight: c.session.flightState(f)}, func() { c.send(release) })

@@ -272,15 +272,18 @@ func (g *Gateway) restoreLists(s *session, st *sessionState) {
 	}
 	for _, f := range st.flying {
 		fl := flight{feed: g.feeds.named(f.feed), seq: f.seq, id: f.id, stage: f.stage, stored: f.topic != "", command: f.command}
-		if fl.feed == nil && !fl.stored || fl.command && !g.restoreOrder(s, &fl) {
-			continue // of a bus that is gone, or a command that has ended
-		}
+		gone := fl.feed == nil && !fl.stored || fl.command && !g.restoreOrder(s, &fl) // of a bus that is gone, or a command that has ended
 		if f.group != "" {
 			i := s.find(f.group)
-			if f.stage == stageQoS1 || i < 0 {
-				continue // the group has it
+			if gone = gone || f.stage == stageQoS1 || i < 0; !gone { // with QoS 1 the group has it
+				fl.group = s.subs[i].group
 			}
-			fl.group = s.subs[i].group
+		}
+		if gone && fl.stage == stageQoS1 {
+			continue
+		}
+		if gone { // the client may know the packet id
+			fl.stage = stageReleased
 		}
 		if fl.stored {
 			if s.topics == nil {

@@ -73,7 +73,10 @@ func TestRetainedMessages(t *testing.T) {
 // What is retained outlives the log's retention.
 func TestRetainedOutlivesTheLog(t *testing.T) {
 	w := newWorld(t)
+	live := w.now.connect(packet.V5, "live")
+	live.subscribe(0, "a")
 	w.now.connect(packet.V5, "p").retain("a", "old", 2, nil)
+	recv[*packet.Publish](live) // so it is in the view
 	w.bus.set(func() { w.bus.trimmed = 1 })
 	w.restart()
 	c := w.now.resume(packet.V5, "c", false)

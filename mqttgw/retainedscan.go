@@ -31,7 +31,7 @@ const retainedAtOnce = 32
 func (c *conn) scanRetained() error {
 	s := c.session
 	s.mu.Lock()
-	if len(s.scans) == 0 {
+	if len(s.scans) == 0 || s.conn != c {
 		s.mu.Unlock()
 		return nil
 	}
@@ -46,15 +46,20 @@ func (c *conn) scanRetained() error {
 		var err error
 		if entries, next, done, err = v.match(sc.sub.filter, sc.after, retainedAtOnce, nil); err != nil {
 			s.mu.Lock()
-			s.fresh = nil
-			s.mu.Unlock()
+			defer s.mu.Unlock()
+			if s.conn == c {
+				s.fresh = nil
+			}
 			return err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.conn != c {
+		return nil // what is noted is another connection's
+	}
 	defer func() { s.fresh = nil }()
-	if len(s.scans) == 0 || s.scans[0].sub != sc.sub || s.conn != c {
+	if len(s.scans) == 0 || s.scans[0].sub != sc.sub {
 		return nil
 	}
 	for _, e := range entries {

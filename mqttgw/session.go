@@ -206,6 +206,7 @@ func (c *conn) leave(clean bool) {
 		c.g.log.Warn("will is not allowed any more", "clientId", s.key.clientID)
 		s.will = nil
 	}
+	s.fresh = nil // of a scan that this connection may still be at
 	w := s.park(c.g.now())
 	s.at.fold()
 	back := s.giveBack()

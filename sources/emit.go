@@ -24,8 +24,12 @@ const RefusedType = "io.rialto.source.refused"
 func (in *instance) emit(ctx context.Context, evs ...event.Event) error {
 	now := in.s.o.Now()
 	pending := make([]*event.Record, len(evs))
+	refusals := map[*event.Record]bool{} // those that stand for an event
 	for i := range evs {
-		pending[i] = in.record(&evs[i], now)
+		var refused bool
+		if pending[i], refused = in.record(&evs[i], now); refused {
+			refusals[pending[i]] = true
+		}
 	}
 	for len(pending) > 0 {
 		receipts, err := in.ingest(ctx, pending)
@@ -39,8 +43,12 @@ func (in *instance) emit(ctx context.Context, evs ...event.Event) error {
 				in.tally.duplicate(1)
 			case r.Err == nil:
 				in.tally.add(now)
-			case forEver(r.Err) && rec.Event.Type != RefusedType:
-				next = append(next, in.refusal(&rec.Event, r.Err, now))
+			case forEver(r.Err) && refusals[rec]: // a bus may take no such events
+				in.s.log.Error("what stands for a refused event is refused, too", "source", in.def.Name, "bus", in.def.Bus, "err", r.Err)
+			case forEver(r.Err):
+				refusal := in.refusal(&rec.Event, r.Err, now)
+				refusals[refusal] = true
+				next = append(next, refusal)
 			default:
 				return r.Err
 			}
@@ -78,15 +86,15 @@ func forEver(err error) bool {
 }
 
 // record makes the record of an event, or of what stands for it when it is not valid.
-func (in *instance) record(ev *event.Event, now time.Time) *event.Record {
-	if err := ev.Validate(in.s.o.Limits); err != nil {
-		return in.refusal(ev, err, now)
-	}
+func (in *instance) record(ev *event.Event, now time.Time) (rec *event.Record, refused bool) {
 	e := *ev
 	if _, has := e.Extension(recordedTime); !has {
 		e.Extensions = withExtension(e.Extensions, recordedTime, now.UTC().Format(time.RFC3339Nano))
 	}
-	return &event.Record{Event: e}
+	if err := e.Validate(in.s.o.Limits); err != nil {
+		return in.refusal(ev, err, now), true
+	}
+	return &event.Record{Event: e}, false
 }
 
 // recordedTime is the CloudEvents extension for when an adapter made the event.

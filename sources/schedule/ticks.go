@@ -3,6 +3,7 @@
 package schedule
 
 import (
+	"math"
 	"strings"
 	"time"
 	_ "time/tzdata" // machines without a time zone database have zones as well
@@ -127,6 +128,9 @@ func (p pace) next(t time.Time) time.Time {
 }
 
 func (p pace) before(t time.Time, n int) time.Time {
+	if int64(n) > math.MaxInt64/int64(p) { // a Duration ends at 292 years
+		return time.Unix(0, 0).UTC()
+	}
 	return t.Add(-time.Duration(p) * time.Duration(n))
 }
 

@@ -61,7 +61,7 @@ func (s *snsReceiver) receive(ctx context.Context, r *request) (taken, error) {
 		return taken{}, fault.New(fault.Forbidden, "the topic is not one of this source")
 	}
 	source := topic
-	if arn := r.Header.Get("X-Amz-Sns-Subscription-Arn"); arn != "" && kind != "SubscriptionConfirmation" {
+	if arn := r.Header.Get("X-Amz-Sns-Subscription-Arn"); strings.HasPrefix(arn, topic+":") && kind != "SubscriptionConfirmation" { // the header is not signed
 		source = arn
 	}
 	if kind == "SubscriptionConfirmation" {

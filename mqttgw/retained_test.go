@@ -193,7 +193,12 @@ func TestRetainedLimit(t *testing.T) {
 // Retained messages of new subscriptions and live ones: each client sees the newest of each topic last, and none twice.
 func TestRetainedWhilePublishing(t *testing.T) {
 	w := newWorld(t)
-	p := w.now.connect(packet.V5, "p")
+	p, pace := w.now.connect(packet.V5, "p"), w.now.connect(packet.V5, "pace")
+	pace.subscribe(0, "t/+")
+	retain := func(n, k int) { // and waits for the tail, which a slow machine leaves behind
+		p.retain(fmt.Sprintf("t/%d", n%5), fmt.Sprint(k), 1, nil)
+		recv[*packet.Publish](pace)
+	}
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -201,11 +206,11 @@ func TestRetainedWhilePublishing(t *testing.T) {
 			select {
 			case <-stop:
 				for i := range 5 {
-					p.retain(fmt.Sprintf("t/%d", i), "1000000", 1, nil)
+					retain(i, 1000000)
 				}
 				return
 			default:
-				p.retain(fmt.Sprintf("t/%d", k%5), fmt.Sprint(k), 1, nil)
+				retain(k, k)
 			}
 		}
 	}()

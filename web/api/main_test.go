@@ -401,7 +401,7 @@ func kinds() []api.Kind {
 			return refs
 		}},
 		{Name: "Source", Plural: "sources"},
-		{Name: "Device", Plural: "devices", Area: "devices", Redact: func(doc []byte) []byte {
+		{Name: "Device", Plural: "devices", Area: "devices", Lasting: true, Redact: func(doc []byte) []byte {
 			return bytes.ReplaceAll(doc, []byte("hunter2"), []byte("***"))
 		}},
 	}

@@ -205,7 +205,7 @@ func TestDeviceTarget(t *testing.T) {
 }
 
 // commandDelay is what a flood may add to the way of a command.
-const commandDelay = 100 * time.Millisecond
+const commandDelay = 50 * time.Millisecond
 
 // isolationScale, in the environment, makes the flood of TestGateCommandsPassTelemetry so many times as long.
 const isolationScale = "RIALTO_ISOLATION"

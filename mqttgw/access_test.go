@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rialto-bridge/rialto/internal/secret/token"
 	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
@@ -27,7 +28,7 @@ func define(t testing.TB, d *mqttgw.Directory, doc string) {
 		d.Set(dev.Name, dev)
 		return
 	}
-	if s, err := mqttgw.ParseIssuer([]byte(doc), nil); err == nil {
+	if s, err := mqttgw.ParseIssuer([]byte(doc), token.Env{}); err == nil {
 		d.SetIssuer(s.Name, s)
 		return
 	}

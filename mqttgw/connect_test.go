@@ -322,7 +322,7 @@ func TestFailedLogInsAreLimited(t *testing.T) {
 }
 
 func TestDirectoryChangesTakeEffectAtOnce(t *testing.T) {
-	t.Setenv("RIALTO_TEST_SECRET", "from env")
+	t.Setenv("TEST_SECRET", "from env")
 	file := t.TempDir() + "/secret"
 	if err := os.WriteFile(file, []byte("from file\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -339,7 +339,7 @@ func TestDirectoryChangesTakeEffectAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir.Set("h", device(t, string(hashed)))
-	dir.Set("e", device(t, `{"name":"e","password":{"ref":"env:RIALTO_TEST_SECRET"}}`))
+	dir.Set("e", device(t, `{"name":"e","password":{"ref":"env:TEST_SECRET"}}`))
 	dir.Set("f", device(t, `{"name":"f","password":{"ref":"file:`+file+`"}}`))
 	for _, tt := range []struct {
 		user, password string

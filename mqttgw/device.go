@@ -3,19 +3,14 @@
 package mqttgw
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/internal/secret"
 )
 
 // Device is a parsed Device document. Immutable, apart from the memory of the last good password; safe for concurrent
@@ -58,8 +53,6 @@ type passwordDocument struct {
 	Hash  *string `json:"hash,omitempty"`
 	Ref   *string `json:"ref,omitempty"`
 }
-
-var envFormat = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 const (
 	maxPrincipal = 256
@@ -172,47 +165,13 @@ func (p *passwordDocument) check(complain complaint) {
 	}
 	if p.Ref != nil {
 		given++
-		if err := checkRef(*p.Ref); err != nil {
+		if err := secret.CheckOutside(*p.Ref); err != nil {
 			complain("/ref", "%s", err)
 		}
 	}
 	if given != 1 {
 		complain("", "must have exactly one of value, hash and ref")
 	}
-}
-
-func checkRef(ref string) error {
-	if name, ok := strings.CutPrefix(ref, "env:"); ok && envFormat.MatchString(name) {
-		return nil
-	}
-	if file, ok := strings.CutPrefix(ref, "file:"); ok && filepath.IsAbs(file) && !strings.ContainsRune(file, 0) {
-		return nil
-	}
-	return errors.New("must be env:NAME or file:/ABSOLUTE/PATH")
-}
-
-// resolveRef returns the password behind a reference, now. A file's last line end is not part of it.
-func resolveRef(ref string) ([]byte, error) {
-	if name, ok := strings.CutPrefix(ref, "env:"); ok {
-		v, ok := os.LookupEnv(name)
-		if !ok || v == "" {
-			return nil, fmt.Errorf("environment variable %s is not set", name)
-		}
-		return []byte(v), nil
-	}
-	f, err := os.Open(strings.TrimPrefix(ref, "file:"))
-	if err != nil {
-		return nil, err
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxPassword+3))
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, err
-	}
-	b = bytes.TrimSuffix(bytes.TrimSuffix(b, []byte("\n")), []byte("\r"))
-	if len(b) == 0 || len(b) > maxPassword {
-		return nil, fmt.Errorf("%s does not hold 1 to %d bytes", ref, maxPassword)
-	}
-	return b, nil
 }
 
 func (d *Device) hasPassword() bool { return d.hash != nil || d.ref != "" || d.plain != nil }

@@ -205,11 +205,14 @@ func (g *Gateway) verify(ctx context.Context, dev *Device, password []byte) (boo
 	if dev.hash == nil {
 		want := dev.plain
 		if dev.ref != "" {
-			secret, err := resolveRef(dev.ref)
+			text, err := g.opts.Secrets.Resolve(dev.ref)
+			if err == nil && len(text) > maxPassword {
+				err = fmt.Errorf("secret %s: is longer than %d bytes", dev.ref, maxPassword)
+			}
 			if err != nil {
 				return false, err
 			}
-			sum := sha256.Sum256(secret)
+			sum := sha256.Sum256([]byte(text))
 			want = sum[:]
 		}
 		got := sha256.Sum256(password)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/secret"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
 
@@ -65,6 +66,8 @@ type Options struct {
 	Lifecycle  bool         // clients that come and go, subscribe, and are refused become events on Bus (see LifecycleData)
 	Anonymous  bool         // a client without user name may connect, as principal ""
 	Limits     Limits       // zero fields = defaults
+
+	Secrets secret.Resolver // looks up the passwords that devices refer to
 
 	// CertificateNames are the places of a client's certificate in which its identity is looked for; nil = uri, dns, cn.
 	CertificateNames []CertificateName

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -54,9 +53,9 @@ func (d *issuerDocument) check(complain complaint) {
 	}
 }
 
-// ParseIssuer reads a TokenIssuer document (JSON). Keys at a URL are asked for with client, see token.New. Errors are
+// ParseIssuer reads a TokenIssuer document (JSON). Keys that are elsewhere are fetched with env. Errors are
 // *fault.Error of kind Invalid with JSON pointers.
-func ParseIssuer(doc []byte, client *http.Client) (*Issuer, error) {
+func ParseIssuer(doc []byte, env token.Env) (*Issuer, error) {
 	var d issuerDocument
 	if err := decodeDocument(doc, "TokenIssuer", &d); err != nil {
 		return nil, err
@@ -66,7 +65,7 @@ func ParseIssuer(doc []byte, client *http.Client) (*Issuer, error) {
 		s.principal = defaultClaim
 	}
 	var err error
-	if s.tokens, err = token.New(d.Terms, client); err != nil {
+	if s.tokens, err = token.New(d.Terms, env); err != nil {
 		return nil, err
 	}
 	return s, nil

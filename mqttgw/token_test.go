@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/internal/secret/token"
 	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
@@ -161,9 +162,9 @@ func TestPasswordThatLooksLikeAToken(t *testing.T) {
 
 func TestSharedSecretTokens(t *testing.T) {
 	secret := strings.Repeat("s", 32)
-	t.Setenv("RIALTO_TEST_TOKEN_SECRET", secret)
+	t.Setenv("TEST_TOKEN_SECRET", secret)
 	s := start(t, with(defined(t, `{"kind":"TokenIssuer","name":"iam","issuer":"https://iam","audience":["rialto"],"algorithms":["HS256"],
-		"keys":{"secret":{"ref":"env:RIALTO_TEST_TOKEN_SECRET"}},"principalClaim":"device"}`)))
+		"keys":{"secret":{"ref":"env:TEST_TOKEN_SECRET"}},"principalClaim":"device"}`)))
 	s.connect(packet.V5, "c", credentials("u", sign(t, jose.HS256, []byte(secret), "", claims(map[string]any{"device": "d"}))))
 	if _, ack := s.tryConnect(packet.V5, "c", credentials("u", sign(t, jose.HS256, []byte(secret+"x"), "", claims(map[string]any{"device": "d"})))); ack.Code != packet.BadUserOrPassword {
 		t.Errorf("CONNACK %v", ack.Code)
@@ -327,7 +328,7 @@ func TestParseIssuer(t *testing.T) {
 		{"attributes and policy", issuer(t, map[string]string{"pem": key.pem(t)}, `,"attributeClaims":{"1":"x"},"policy":"X"`), []string{"/attributeClaims", "/policy"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := mqttgw.ParseIssuer([]byte(tt.doc), nil)
+			_, err := mqttgw.ParseIssuer([]byte(tt.doc), token.Env{})
 			var got []string
 			var fe *fault.Error
 			if errors.As(err, &fe) {
@@ -350,7 +351,7 @@ func FuzzParseIssuer(f *testing.F) {
 	f.Add(issuer(f, map[string]any{"jwks": jose.JSONWebKeySet{Keys: []jose.JSONWebKey{key.public()}}}, `,"policy":"x"`))
 	f.Add(`{"name":"a","issuer":"i","audience":["a"],"algorithms":["HS256"],"keys":{"secret":{"ref":"env:A"}}}`)
 	f.Fuzz(func(t *testing.T, doc string) {
-		if _, err := mqttgw.ParseIssuer([]byte(doc), nil); err != nil && fault.KindOf(err) != fault.Invalid {
+		if _, err := mqttgw.ParseIssuer([]byte(doc), token.Env{}); err != nil && fault.KindOf(err) != fault.Invalid {
 			t.Fatalf("error %v is not Invalid", err)
 		}
 	})

@@ -25,6 +25,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/journal"
+	"github.com/rialto-bridge/rialto/internal/secret/token"
 	"github.com/rialto-bridge/rialto/internal/store"
 	"github.com/rialto-bridge/rialto/internal/store/kv"
 	"github.com/rialto-bridge/rialto/internal/store/postgres"
@@ -320,8 +321,9 @@ func (a *App) startBridge(ctx context.Context) (err error) {
 func (a *App) followDefinitions(ctx context.Context) error {
 	a.catalog = TargetKinds(a.guard, a.functions)
 	a.devices, a.topics, a.keys = mqttgw.NewDirectory(), mqttgw.NewMappings(), api.NewKeys()
-	issuers := outbound.Client(a.guard, outbound.Options{})
-	a.undo("connections to issuers", func(context.Context) error { issuers.CloseIdleConnections(); return nil })
+	client := outbound.Client(a.guard, outbound.Options{})
+	a.undo("connections to issuers", func(context.Context) error { client.CloseIdleConnections(); return nil })
+	issuers := token.Env{HTTP: client, Secrets: a.vault.outside}
 	a.providers = api.NewProviders(issuers)
 	a.defs = (&definitions{store: a.store, bridge: a.bridge, devices: a.devices, topics: a.topics, keys: a.keys, providers: a.providers, issuers: issuers, kinds: a.catalog,
 		sourceKinds: a.sourceKinds, sources: a.sources, functions: a.functions, guard: a.guard, vault: a.vault, states: a.states, downlink: &a.downlink,

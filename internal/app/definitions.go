@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,6 +18,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/egress"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/secret"
+	"github.com/rialto-bridge/rialto/internal/secret/token"
 	"github.com/rialto-bridge/rialto/internal/store"
 	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/rules"
@@ -56,7 +56,7 @@ type definitions struct {
 	topics      *mqttgw.Mappings
 	keys        *api.Keys
 	providers   *api.Providers
-	issuers     *http.Client // asks issuers of tokens for their keys
+	issuers     token.Env // fetches the keys of issuers of tokens
 	kinds       *targets.Catalog
 	sourceKinds *sources.Catalog
 	sources     *sources.Supervisor

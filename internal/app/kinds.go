@@ -11,6 +11,7 @@ import (
 	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/egress"
 	"github.com/rialto-bridge/rialto/internal/secret"
+	"github.com/rialto-bridge/rialto/internal/secret/token"
 	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets"
@@ -127,7 +128,7 @@ func (a *App) kinds() []api.Kind {
 }
 
 // parseIssuer reads an issuer that asks nobody for keys.
-func parseIssuer(doc []byte) (*mqttgw.Issuer, error) { return mqttgw.ParseIssuer(doc, nil) }
+func parseIssuer(doc []byte) (*mqttgw.Issuer, error) { return mqttgw.ParseIssuer(doc, token.Env{}) }
 
 // targetStatus is where a target stands; nil if its definition is not in force.
 func targetStatus(b *bridge.Bridge, name string, brief bool) any {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -66,6 +67,43 @@ func inFiles(t *testing.T, dir, text string) (files []string) {
 		t.Fatal(err)
 	}
 	return files
+}
+
+// Nobody gets a bridge to send its own secrets to him: a key that may write definitions may not do all that they open.
+func TestOwnSecretsStay(t *testing.T) {
+	dir, beside := t.TempDir(), t.TempDir()
+	seal, ops := filepath.Join(beside, "seal"), filepath.Join(beside, "ops")
+	if err := errors.Join(os.WriteFile(seal, []byte(secret.NewKey()), 0o600), os.WriteFile(ops, []byte("tkn"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	o := options(dir)
+	o.SecretKeyFile = seal
+	s, _ := start(t, o)
+	if status, body := s.call("PUT", "/v1/targets/far", `{"type":"webhook","config":{"url":"https://example.com","headers":{"Authorization":{"ref":"env:RIALTO_KEY"}}}}`); status != http.StatusBadRequest ||
+		!strings.Contains(body, `"pointer":"/config/headers/Authorization"`) || !strings.Contains(body, "the bridge's own") {
+		t.Errorf("a variable of the bridge: %d %s", status, body)
+	}
+	far, last := authSink(t)
+	s.target("far", far.URL, `{}`)
+	s.rule("default", "all", `{"type":["reading"]}`, "far")
+	with := func(file string) {
+		s.must("PUT", "/v1/targets/far", fmt.Sprintf(`{"type":"webhook","config":{"url":%q,"headers":{"Authorization":{"ref":"file:%s"}}},"delivery":{"retry":{"maxAttempts":1}}}`, far.URL, file))
+	}
+	for i, file := range []string{filepath.Join(dir, "admin.key"), seal} {
+		with(file)
+		if status := s.publish("default", fmt.Sprint(i), "reading", `{}`); status != http.StatusAccepted {
+			t.Fatalf("publish: %d", status)
+		}
+		eventually(t, 10*time.Second, func() (string, bool) {
+			dead := s.must("GET", "/v1/deadletters?bus=default", "")
+			return dead, strings.Contains(dead, "secret file:"+file+": is the bridge's own")
+		})
+	}
+	if last() != "" {
+		t.Errorf("the bridge sent %q", last())
+	}
+	with(ops)
+	s.sendsWith(t, last, "good", "tkn")
 }
 
 // A Secret is written and never read; who refers to it gets it, and what it is changed to.

@@ -22,7 +22,8 @@ import (
 
 // vault is what is secret in definitions: it seals it for the store, and knows the Secrets in force. It is safe for concurrent use.
 type vault struct {
-	keys *secret.Keyring
+	keys    *secret.Keyring
+	outside secret.Resolver // of variables and files
 
 	mu     sync.RWMutex // guards values
 	values map[string]string
@@ -45,7 +46,11 @@ func (a *App) openVault(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", filepath.Join(a.o.Data, secretKeyFile), err)
 	}
-	a.vault = &vault{keys: kept, values: make(map[string]string)}
+	own := []string{a.o.Data}
+	if a.o.SecretKeyFile != "" {
+		own = append(own, a.o.SecretKeyFile)
+	}
+	a.vault = &vault{keys: kept, outside: secret.Resolver{Own: own}, values: make(map[string]string)}
 	if given != nil {
 		a.vault.keys = given.Join(kept)
 	}
@@ -101,7 +106,7 @@ func (a *App) keptKeys(needed bool) (*secret.Keyring, error) {
 // resolve returns what a reference refers to.
 func (v *vault) resolve(ref string) (string, error) {
 	if !secret.IsName(ref) {
-		return secret.Resolve(ref)
+		return v.outside.Resolve(ref)
 	}
 	v.mu.RLock()
 	defer v.mu.RUnlock()

@@ -132,10 +132,20 @@ func CheckRef(ref string) error {
 		return errors.New("a reference is the name of a Secret, env:NAME or file:/path")
 	case scheme == "env" && !isVariable(name):
 		return errors.New("the name of a variable has A-Z, a-z, 0-9 and _, and no digit first")
+	case scheme == "env" && strings.HasPrefix(name, ownVariables):
+		return errors.New("variables that begin with " + ownVariables + " are the bridge's own")
 	case scheme == "file" && (!filepath.IsAbs(name) || strings.ContainsRune(name, 0)):
 		return errors.New("the path of a file reference is absolute")
 	}
 	return nil
+}
+
+// CheckOutside is CheckRef where Secrets cannot be named: only variables and files can.
+func CheckOutside(ref string) error {
+	if !strings.Contains(ref, ":") {
+		return errors.New("must be env:NAME or file:/path")
+	}
+	return CheckRef(ref)
 }
 
 // IsName reports whether a reference names a Secret.
@@ -160,9 +170,19 @@ func isVariable(s string) bool {
 	return s != ""
 }
 
+// Resolver looks up variables and files for those who may write definitions, which are not those who run the bridge. What is
+// the bridge's own it keeps from them: variables that begin with RIALTO_, the files in Own, and, since variables stand there,
+// too, those in /proc. All else that the process can read it gives out.
+type Resolver struct {
+	Own []string // files, and directories with all that is in them; by whatever path or link somebody comes to them
+}
+
+// ownVariables is what the names of the bridge's own settings begin with.
+const ownVariables = "RIALTO_"
+
 // Resolve returns what env:NAME or file:/path refers to; the names of Secrets it does not know. One newline at the end of a file is cut off. It refuses what is
-// empty, longer than MaxSize, or not a regular file; the error names the reference and says why, without content.
-func Resolve(ref string) (string, error) {
+// empty, longer than MaxSize, not a regular file, or the bridge's own; the error names the reference and says why, without content.
+func (r Resolver) Resolve(ref string) (string, error) {
 	if err := CheckRef(ref); err != nil {
 		return "", fmt.Errorf("secret %q: %w", ref, err)
 	}
@@ -175,7 +195,7 @@ func Resolve(ref string) (string, error) {
 	if scheme == "env" {
 		s = os.Getenv(name)
 	} else {
-		s, err = readFile(name)
+		s, err = r.readFile(name)
 	}
 	switch {
 	case err != nil:
@@ -188,20 +208,66 @@ func Resolve(ref string) (string, error) {
 	return s, nil
 }
 
-// readFile reads a regular file. It opens without blocking, because a path may name a pipe.
-func readFile(path string) (string, error) {
+// Open opens a regular file that is not the bridge's own, to be read. It does not block, though a path may name a pipe. The error
+// does not repeat the path.
+func (r Resolver) Open(path string) (*os.File, error) {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, cause(err)
+	}
+	if err := r.notOwn(path); err != nil {
+		return nil, err
+	}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return "", cause(err)
+		return nil, cause(err)
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = errors.New("is not a regular file")
+	}
+	if err != nil {
+		return nil, errors.Join(cause(err), f.Close())
+	}
+	return f, nil
+}
+
+// notOwn refuses a path without symlinks that is, or is in, what is the bridge's own. Files are compared and not names, which
+// differ where a directory is mounted twice or case does not count.
+func (r Resolver) notOwn(path string) error {
+	var own []os.FileInfo
+	for _, name := range append([]string{"/proc"}, r.Own...) {
+		st, err := os.Stat(name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return cause(err)
+		}
+		if err == nil {
+			own = append(own, st)
+		}
+	}
+	for {
+		st, err := os.Stat(path)
+		if err != nil {
+			return cause(err)
+		}
+		if slices.ContainsFunc(own, func(o os.FileInfo) bool { return os.SameFile(o, st) }) {
+			return errors.New("is the bridge's own, which no definition may use")
+		}
+		up := filepath.Dir(path)
+		if up == path {
+			return nil
+		}
+		path = up
+	}
+}
+
+// readFile reads a file that may be opened.
+func (r Resolver) readFile(path string) (string, error) {
+	f, err := r.Open(path)
+	if err != nil {
+		return "", err
 	}
 	defer f.Close() // only read
-	st, err := f.Stat()
-	if err != nil {
-		return "", cause(err)
-	}
-	if !st.Mode().IsRegular() {
-		return "", errors.New("is not a regular file")
-	}
 	b, err := io.ReadAll(io.LimitReader(f, MaxSize+3))
 	if err != nil {
 		return "", cause(err)

@@ -146,13 +146,53 @@ func TestResolve(t *testing.T) {
 		{"file:relative", "", "absolute"},
 		{"hook", "", "name of a Secret"},
 	} {
-		got, err := secret.Resolve(c.ref)
+		got, err := secret.Resolver{}.Resolve(c.ref)
 		if got != c.want || (err == nil) != (c.why == "") || err != nil && !strings.Contains(err.Error(), c.why) {
 			t.Errorf("Resolve(%s) = %d bytes, %v, want %d bytes, %q", c.ref, len(got), err, len(c.want), c.why)
 		}
 		if err != nil && strings.Contains(err.Error(), "xxx") {
 			t.Errorf("Resolve(%s): the error repeats content", c.ref)
 		}
+	}
+}
+
+// What is the bridge's own is refused by whatever way somebody comes to it.
+func TestResolveOwn(t *testing.T) {
+	data, beside := t.TempDir(), t.TempDir()
+	file := func(elem ...string) string {
+		name := filepath.Join(elem...)
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(hidden), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	link := func(to string) string {
+		name := filepath.Join(t.TempDir(), "link")
+		if err := os.Symlink(to, name); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	admin, deep, key, other := file(data, "admin.key"), file(data, "a", "b"), file(beside, "seal.key"), file(beside, "other")
+	t.Setenv("RIALTO_SECRET_KEY", hidden)
+	r := secret.Resolver{Own: []string{link(data), key, filepath.Join(beside, "none")}}
+	for _, ref := range []string{"env:RIALTO_SECRET_KEY", "file:" + admin, "file:" + deep, "file:" + key, "file:" + link(admin), "file:" + filepath.Join(link(data), "a", "b"),
+		"file:" + filepath.Join(beside, "..", filepath.Base(data), "admin.key"), "file:/proc/self/environ", "file:" + link("/proc") + "/self/environ"} {
+		got, err := r.Resolve(ref)
+		if err == nil || got != "" || !strings.Contains(err.Error(), ref) || !strings.Contains(err.Error(), "the bridge's own") {
+			t.Errorf("Resolve(%s) = %d bytes, %v", ref, len(got), err)
+		}
+	}
+	for _, name := range []string{other, link(other)} {
+		if got, err := r.Resolve("file:" + name); err != nil || got != hidden {
+			t.Errorf("Resolve(file:%s) = %d bytes, %v", name, len(got), err)
+		}
+	}
+	if err := secret.CheckRef("env:RIALTO_SECRET_KEY"); err == nil {
+		t.Error("a variable of the bridge can be written")
 	}
 }
 

@@ -370,7 +370,7 @@ func TestSecretIsReadAgain(t *testing.T) {
 		env := o.Env
 		o.Env = func(d *sources.Definition) sources.Env {
 			e := env(d)
-			e.Secrets = secret.Resolve
+			e.Secrets = secret.Resolver{}.Resolve
 			return e
 		}
 		o.Now = now
@@ -442,7 +442,7 @@ func FuzzUnsignedRequests(f *testing.F) {
 	var hooks []sources.HookHandler
 	for _, s := range senders {
 		src, err := webhook.Kind().New(json.RawMessage(s.config("https://hooks.example.com")), sources.Env{Name: "s", Now: time.Now, MaxData: 1 << 16,
-			HTTP: &http.Client{Transport: &vault{}}, Secrets: secret.Resolve})
+			HTTP: &http.Client{Transport: &vault{}}, Secrets: secret.Resolver{}.Resolve})
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -477,7 +477,7 @@ func FuzzSignedPayloads(f *testing.F) {
 	hooks := map[int]sources.HookHandler{}
 	for i, s := range senders {
 		src, err := webhook.Kind().New(json.RawMessage(s.config("http://example.com")), sources.Env{Name: "s", Now: time.Now, MaxData: 1 << 16,
-			HTTP: &http.Client{Transport: &vault{}}, Secrets: secret.Resolve})
+			HTTP: &http.Client{Transport: &vault{}}, Secrets: secret.Resolver{}.Resolve})
 		if err != nil {
 			f.Fatal(err)
 		}

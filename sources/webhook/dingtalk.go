@@ -45,7 +45,7 @@ func checkKeys(list secretList, pointer string, ok func(string) bool, want strin
 		if src.Ref() != "" {
 			continue
 		}
-		v, err := src.Resolve(secret.Resolve)
+		v, err := src.Resolve(secret.Resolver{}.Resolve)
 		if err != nil || !ok(v.Reveal()) {
 			return fault.Invalidf(pointer, "%s", want)
 		}

@@ -38,7 +38,7 @@ func TestRefusedBeforeTheBody(t *testing.T) {
 			continue
 		}
 		src, err := webhook.Kind().New(json.RawMessage(s.config("http://example.com")), sources.Env{Name: "s", Now: time.Now, MaxData: 1 << 16,
-			HTTP: &http.Client{Transport: &vault{}}, Secrets: secret.Resolve})
+			HTTP: &http.Client{Transport: &vault{}}, Secrets: secret.Resolver{}.Resolve})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestSlowLogIsAnsweredInTime(t *testing.T) {
 	for _, s := range senders {
 		synctest.Test(t, func(t *testing.T) {
 			src, err := webhook.Kind().New(json.RawMessage(s.config("http://example.com")), sources.Env{Name: "s", Now: time.Now, MaxData: 1 << 16,
-				HTTP: &http.Client{Transport: &vault{}}, Secrets: secret.Resolve})
+				HTTP: &http.Client{Transport: &vault{}}, Secrets: secret.Resolver{}.Resolve})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +122,7 @@ func TestLargeBodiesShareRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := senderOf("github")
 		const limit = 8 << 20
-		src, err := webhook.Kind().New(json.RawMessage(s.config("")), sources.Env{Name: "s", Now: time.Now, MaxData: limit, Secrets: secret.Resolve})
+		src, err := webhook.Kind().New(json.RawMessage(s.config("")), sources.Env{Name: "s", Now: time.Now, MaxData: limit, Secrets: secret.Resolver{}.Resolve})
 		if err != nil {
 			t.Fatal(err)
 		}

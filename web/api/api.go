@@ -17,6 +17,7 @@ import (
 	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/secret/token"
 	"github.com/rialto-bridge/rialto/internal/store"
 	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/schema"
@@ -187,7 +188,7 @@ func New(o Options) (*API, error) {
 		o.Audit = o.Store
 	}
 	if o.Providers == nil {
-		o.Providers = NewProviders(nil)
+		o.Providers = NewProviders(token.Env{})
 	}
 	if o.Listeners == nil {
 		o.Listeners = func() []Listener { return nil }

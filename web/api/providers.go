@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -33,7 +32,7 @@ const (
 // Providers is the directory of identity providers that tokens are checked against: kept in memory, fed from the
 // store's changes. Safe for concurrent use; a token that was verified before is found by its hash.
 type Providers struct {
-	client *http.Client
+	env token.Env
 
 	mu     sync.Mutex // guards byName
 	byName map[string]*provider
@@ -54,10 +53,10 @@ type knownToken struct {
 	until time.Time
 }
 
-// NewProviders returns an empty directory. Keys that are at a URL are asked for with client; its connections are the
+// NewProviders returns an empty directory. Keys that are not in the documents are fetched with env; its connections are the
 // caller's to close.
-func NewProviders(client *http.Client) *Providers {
-	p := &Providers{client: client, byName: map[string]*provider{}}
+func NewProviders(env token.Env) *Providers {
+	p := &Providers{env: env, byName: map[string]*provider{}}
 	p.publish()
 	return p
 }
@@ -65,7 +64,7 @@ func NewProviders(client *http.Client) *Providers {
 // Set takes in an IdentityProvider document as it is stored. An error means that it is damaged; its tokens are then good
 // for nothing. Of two with one issuer, the later name counts.
 func (p *Providers) Set(d store.Document) error {
-	v, err := newProvider(d, p.client)
+	v, err := newProvider(d, p.env)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
@@ -182,7 +181,7 @@ type claimRule struct {
 	scopes []scope
 }
 
-func newProvider(d store.Document, client *http.Client) (*provider, error) {
+func newProvider(d store.Document, env token.Env) (*provider, error) {
 	var doc providerDoc
 	if err := json.Unmarshal(d.Raw, &doc); err != nil {
 		return nil, err
@@ -203,7 +202,7 @@ func newProvider(d store.Document, client *http.Client) (*provider, error) {
 		v.rules = append(v.rules, rule)
 	}
 	var err error
-	v.tokens, err = token.New(doc.Terms, client)
+	v.tokens, err = token.New(doc.Terms, env)
 	return v, err
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 
+	"github.com/rialto-bridge/rialto/internal/secret/token"
 	"github.com/rialto-bridge/rialto/internal/store"
 	"github.com/rialto-bridge/rialto/web/api"
 )
@@ -65,7 +66,7 @@ func (p idp) token(claims map[string]any) string {
 func startWithProvider(t *testing.T, more string) (*server, idp, *time.Time, *api.Providers) {
 	t.Helper()
 	now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
-	p, providers := newIDP(t, now), api.NewProviders(nil)
+	p, providers := newIDP(t, now), api.NewProviders(token.Env{})
 	s := start(t, func(o *api.Options) {
 		o.Providers = providers
 		o.Now = func() time.Time { return now }
@@ -207,7 +208,7 @@ func TestProviderDocuments(t *testing.T) {
 	// It gives rights, so it is for administrators alone.
 	s.key = s.addKey("dev", "devices:*", "definitions:*")
 	wantProblem(t, s.do("PUT", "/v1/identityproviders/corp", p.document(`,"scopesClaim":"scope"`)), 403, "forbidden")
-	if err := api.NewProviders(nil).Set(store.Document{Key: store.Key{Name: "x"}, Raw: []byte(`{}`)}); err == nil {
+	if err := api.NewProviders(token.Env{}).Set(store.Document{Key: store.Key{Name: "x"}, Raw: []byte(`{}`)}); err == nil {
 		t.Error("a damaged provider is taken")
 	}
 }

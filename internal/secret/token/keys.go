@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,14 +75,14 @@ func (k *KeysFrom) check(issuer string, complain func(pointer, detail string)) {
 	}
 }
 
-func (k *KeysFrom) source(issuer string, client *http.Client) (keySource, error) {
+func (k *KeysFrom) source(issuer string, env Env) (keySource, error) {
 	switch {
 	case k.JWKSFile != "":
-		return &keyFile{path: k.JWKSFile}, nil
+		return &keyFile{path: k.JWKSFile, open: env.Secrets.Open}, nil
 	case k.JWKSURL != "" || k.Discovery:
-		return newKeyURL(issuer, k.JWKSURL, client), nil
+		return newKeyURL(issuer, k.JWKSURL, env.HTTP), nil
 	case k.Secret != nil:
-		return shared{k.Secret.Ref}, nil
+		return shared{k.Secret.Ref, env.Secrets}, nil
 	case k.JWKS != nil:
 		keys, err := parseJWKS(k.JWKS)
 		return fixed(keys), err
@@ -169,6 +168,7 @@ func foreign(kty, crv string) bool {
 // keyFile is a JWKS file. It is read again when it has changed; if it cannot be read then, the last good keys stay in use.
 type keyFile struct {
 	path string
+	open func(path string) (*os.File, error)
 
 	mu      sync.Mutex // guards all below
 	keys    []jose.JSONWebKey
@@ -198,9 +198,9 @@ func (f *keyFile) load(_ context.Context, _ string, now time.Time) ([]jose.JSONW
 
 // read returns nil keys when the file is the one that was read last.
 func (f *keyFile) read() (keys []jose.JSONWebKey, stamp time.Time, err error) {
-	file, err := os.Open(f.path)
+	file, err := f.open(f.path)
 	if err != nil {
-		return nil, stamp, err
+		return nil, stamp, fmt.Errorf("%s: %w", f.path, err)
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	st, err := file.Stat()

@@ -65,7 +65,7 @@ func (p *provider) publish(t *testing.T, keys ...jose.JSONWebKey) {
 
 func (p *provider) verifier(t *testing.T, from token.KeysFrom) *token.Verifier {
 	t.Helper()
-	v, err := token.New(token.Terms{Issuer: p.URL, Audience: []string{"rialto"}, Algorithms: []string{"ES256"}, Keys: from}, p.Client())
+	v, err := token.New(token.Terms{Issuer: p.URL, Audience: []string{"rialto"}, Algorithms: []string{"ES256"}, Keys: from}, token.Env{HTTP: p.Client()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestDiscoveryOfAnother(t *testing.T) {
 	key := newECKey(t, elliptic.P256())
 	p.publish(t, jose.JSONWebKey{Key: key.Public()})
 	terms := token.Terms{Issuer: p.URL + "/", Audience: []string{"rialto"}, Algorithms: []string{"ES256"}, Keys: token.KeysFrom{Discovery: true}}
-	v, err := token.New(terms, p.Client())
+	v, err := token.New(terms, token.Env{HTTP: p.Client()})
 	if err != nil {
 		t.Fatal(err)
 	}

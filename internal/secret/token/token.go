@@ -110,16 +110,21 @@ type keySource interface {
 	load(ctx context.Context, kid string, now time.Time) ([]jose.JSONWebKey, error)
 }
 
-// New returns the verifier of t, which has passed Check. Keys at a URL are asked for with client, which should be guarded
-// and follow no redirect; with nil such keys cannot be had.
-func New(t Terms, client *http.Client) (*Verifier, error) {
+// Env is what keys that are not in a definition are fetched with.
+type Env struct {
+	HTTP    *http.Client // for keys at a URL: should be guarded and follow no redirect; with nil such keys cannot be had
+	Secrets secret.Resolver
+}
+
+// New returns the verifier of t, which has passed Check.
+func New(t Terms, env Env) (*Verifier, error) {
 	v := &Verifier{issuer: t.Issuer, audience: t.Audience}
 	for _, a := range t.Algorithms {
 		v.algorithms = append(v.algorithms, jose.SignatureAlgorithm(a))
 	}
 	var err, keysErr error
 	v.skew, err = t.skew()
-	v.keys, keysErr = t.Keys.source(t.Issuer, client)
+	v.keys, keysErr = t.Keys.source(t.Issuer, env)
 	return v, errors.Join(err, keysErr)
 }
 
@@ -230,10 +235,13 @@ func verified(tok *jwt.JSONWebToken, keys []jose.JSONWebKey, claims ...any) erro
 func fits(k *jose.JSONWebKey, kid string) bool { return kid == "" || k.KeyID == "" || k.KeyID == kid }
 
 // shared is a secret that is looked up each time.
-type shared struct{ ref string }
+type shared struct {
+	ref     string
+	secrets secret.Resolver
+}
 
 func (s shared) load(context.Context, string, time.Time) ([]jose.JSONWebKey, error) {
-	text, err := secret.Resolve(s.ref)
+	text, err := s.secrets.Resolve(s.ref)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,8 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +24,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 
+	"github.com/rialto-bridge/rialto/internal/secret"
 	"github.com/rialto-bridge/rialto/internal/secret/token"
 )
 
@@ -61,7 +64,7 @@ func verifier(t testing.TB, keys token.KeysFrom, algorithms ...string) *token.Ve
 	t.Helper()
 	terms := token.Terms{Issuer: "https://iam", Audience: []string{"rialto"}, Algorithms: algorithms, Keys: keys}
 	terms.Check(func(pointer, format string, args ...any) { t.Errorf("%s %s", pointer, fmt.Sprintf(format, args...)) })
-	v, err := token.New(terms, nil)
+	v, err := token.New(terms, token.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,8 +91,8 @@ func TestEveryAlgorithm(t *testing.T) {
 	}
 	p256, p384, p521 := newECKey(t, elliptic.P256()), newECKey(t, elliptic.P384()), newECKey(t, elliptic.P521())
 	secret := strings.Repeat("s", 64)
-	t.Setenv("RIALTO_TEST_TOKEN_SECRET", secret)
-	shared := token.KeysFrom{Secret: &token.SecretRef{Ref: "env:RIALTO_TEST_TOKEN_SECRET"}}
+	t.Setenv("TEST_TOKEN_SECRET", secret)
+	shared := token.KeysFrom{Secret: &token.SecretRef{Ref: "env:TEST_TOKEN_SECRET"}}
 	set := token.KeysFrom{JWKS: jwks(t, jose.JSONWebKey{Key: rsaKey.Public(), KeyID: "rsa"}, jose.JSONWebKey{Key: edKey.Public(), KeyID: "ed"},
 		jose.JSONWebKey{Key: p256.Public(), KeyID: "p256"}, jose.JSONWebKey{Key: p384.Public(), KeyID: "p384"}, jose.JSONWebKey{Key: p521.Public(), KeyID: "p521"})}
 	for _, c := range []struct {
@@ -122,6 +125,34 @@ func TestEveryAlgorithm(t *testing.T) {
 			b[at] ^= 1
 			if _, err := verifier(t, c.keys, string(c.alg)).Verify(t.Context(), string(b), now); err == nil {
 				t.Errorf("%s: a token that was changed at %d is taken", c.alg, at)
+			}
+		}
+	}
+}
+
+// Keys of signatures are not looked for in what is the bridge's own.
+func TestKeysInOwnFiles(t *testing.T) {
+	key := newECKey(t, elliptic.P256())
+	dir := t.TempDir()
+	file := filepath.Join(dir, "keys")
+	if err := os.WriteFile(file, jwks(t, jose.JSONWebKey{Key: key.Public()}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for alg, keys := range map[string]token.KeysFrom{"ES256": {JWKSFile: file}, "HS256": {Secret: &token.SecretRef{Ref: "file:" + file}}} {
+		for _, own := range []string{"", dir} {
+			terms := token.Terms{Issuer: "https://iam", Audience: []string{"rialto"}, Algorithms: []string{alg}, Keys: keys}
+			v, err := token.New(terms, token.Env{Secrets: secret.Resolver{Own: []string{own}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := sign(t, jose.ES256, key, "", nil)
+			if alg == "HS256" {
+				text = sign(t, jose.HS256, jwks(t, jose.JSONWebKey{Key: key.Public()}), "", nil)
+			}
+			_, err = v.Verify(t.Context(), text, now)
+			var ke *token.KeysError
+			if refused := errors.As(err, &ke) && strings.Contains(err.Error(), "the bridge's own"); refused != (own != "") || own == "" && err != nil {
+				t.Errorf("%s with %q as the bridge's own: %v", alg, own, err)
 			}
 		}
 	}
@@ -214,7 +245,7 @@ func TestCheck(t *testing.T) {
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("%s: complaints about %q, want %q", c.name, got, c.want)
 		}
-		if _, err := token.New(terms, nil); c.want == "" && err != nil {
+		if _, err := token.New(terms, token.Env{}); c.want == "" && err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}

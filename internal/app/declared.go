@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -57,7 +59,7 @@ const (
 )
 
 // declare puts what the directory declares into the store, and follows it. A directory that is wrong stops the start of a
-// bridge that has no definitions yet; another goes on with those it has.
+// bridge that has no definitions yet, unless it only names what comes by the API; another goes on with those it has.
 func (a *App) declare(ctx context.Context) error {
 	if a.o.Definitions == "" {
 		return nil
@@ -67,14 +69,15 @@ func (a *App) declare(ctx context.Context) error {
 		valid: prometheus.NewGauge(prometheus.GaugeOpts{Name: "rialto_declared_definitions_valid",
 			Help: "1 if what --definitions declares is in force, 0 if its state is wrong and the one before is."}),
 		loads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rialto_declared_definitions_loads_total",
-			Help: "States of --definitions that were loaded, by result: applied, invalid, or failed because of the store."}, []string{"result"})}
+			Help: "States of --definitions that were loaded, by result: applied, invalid, or failed because of the store. One that goes wrong again in the same way counts once."}, []string{"result"})}
 	a.registry.MustRegister(d.valid, d.loads)
 	for _, result := range []string{loadApplied, loadInvalid, loadFailed} {
 		d.loads.WithLabelValues(result)
 	}
-	if err := d.load(ctx); err != nil {
+	docs, digest, readErr := d.read()
+	if err := d.load(ctx, docs, digest, readErr); err != nil {
 		fresh, storeErr := d.fresh(ctx)
-		if storeErr == nil && fresh {
+		if storeErr == nil && fresh && (readErr != nil || !d.incomplete(ctx, docs)) {
 			return fmt.Errorf("definitions of %s: %w", d.dir, err)
 		}
 	}
@@ -145,6 +148,28 @@ func (d *declared) fresh(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
+// incomplete reports whether nothing is wrong with the documents but that something they name is not there yet: Secrets are
+// written, and code is uploaded, when the bridge runs.
+func (d *declared) incomplete(ctx context.Context, docs []files.Document) bool {
+	if refuseKeys(docs) != nil {
+		return false
+	}
+	wrong, _, err := d.changes.Check(ctx, d.changeSet(docs).Documents)
+	return err == nil && !slices.ContainsFunc(wrong, func(w fault.Detail) bool { return !lacksCode(docs, w.Pointer) })
+}
+
+// lacksCode reports whether what is wrong at a place of a change set is that the code of a function is not known.
+func lacksCode(docs []files.Document, pointer string) bool {
+	rest, _ := strings.CutPrefix(pointer, "/documents/")
+	number, member, _ := strings.Cut(rest, "/")
+	n, err := strconv.Atoi(number)
+	if err != nil || n >= len(docs) || docs[n].Head.Kind != function.Kind || member != "code" {
+		return false
+	}
+	_, err = function.ParseDefinition(docs[n].Raw)
+	return err == nil
+}
+
 // run looks at the directory until ctx is done.
 func (d *declared) run(ctx context.Context) {
 	tick := time.NewTicker(d.every)
@@ -158,14 +183,14 @@ func (d *declared) run(ctx context.Context) {
 			hurry = true
 		case <-tick.C:
 		}
-		_, digest, _ := d.read() // what is wrong with it is said when it is loaded
+		docs, digest, err := d.read()
 		switch {
 		case digest == d.tried && !hurry:
 			d.pending = digest
 		case digest != d.pending && !hurry:
 			d.pending = digest // who writes files writes them one after the other: they must look the same twice
 		default:
-			_ = d.load(ctx) // has been told
+			_ = d.load(ctx, docs, digest, err) // has been told
 		}
 	}
 }
@@ -187,9 +212,8 @@ func (d *declared) read() ([]files.Document, string, error) {
 	return docs, hex.EncodeToString(h.Sum(nil)), err
 }
 
-// load puts the state of the directory in force. The error has been told.
-func (d *declared) load(ctx context.Context) error {
-	docs, digest, err := d.read()
+// load puts a state of the directory in force, or says what was wrong when it was read. The error has been told.
+func (d *declared) load(ctx context.Context, docs []files.Document, digest string, err error) error {
 	d.tried, d.pending = digest, digest
 	if err == nil {
 		err = refuseKeys(docs)
@@ -201,6 +225,7 @@ func (d *declared) load(ctx context.Context) error {
 	ctx = store.WithAuthor(ctx, store.Author{Name: "(declared)", RequestID: digest[:16]})
 	done, err := d.changes.Apply(ctx, set)
 	if fault.KindOf(err) == fault.Invalid && err != nil {
+		d.tried = "" // what it lacks may come by the API
 		return d.failed(loadInvalid, located(docs, err))
 	}
 	if err != nil {
@@ -285,15 +310,15 @@ func (d *declared) took(docs []files.Document, digest string, done []api.Changed
 	d.applied = digest
 }
 
-// failed tells why a state is not in force, unless that has been told.
+// failed tells and counts why a state is not in force, unless that has been told.
 func (d *declared) failed(result string, err error) error {
-	d.loads.WithLabelValues(result).Inc()
 	d.valid.Set(0)
 	why := strings.ReplaceAll(err.Error(), "\n", "; ")
 	if len(why) > maxWhy {
 		why = strings.ToValidUTF8(why[:maxWhy], "") + "..."
 	}
 	if old := d.wrong.Swap(&why); old == nil || *old != why {
+		d.loads.WithLabelValues(result).Inc()
 		d.log.Error("declared definitions are not in force", "reason", result, "err", why)
 	}
 	return err

@@ -128,6 +128,31 @@ func TestDeclaredDefinitions(t *testing.T) {
 	}
 }
 
+// A directory that names a Secret, and a function without its code, comes into force once they are there, at a first start and later.
+func TestDeclaredBeforeWhatItNames(t *testing.T) {
+	f := folder{t, t.TempDir()}
+	f.write("a.yaml", "kind: Target\nname: hook\ntype: webhook\nconfig: {url: \"https://example.com\", headers: {X-Token: {ref: ops}}}\n")
+	f.write("b.yaml", "kind: Function\nname: shape\ntimeout: 2s\n")
+	s, _ := start(t, declaredOptions(t.TempDir(), f.dir))
+	s.verbose("there is no secret of this name", true)
+	s.must("PUT", "/v1/secrets/ops", `{"value":"a token"}`)
+	s.verbose("there is no secret of this name", false)
+	s.verbose("is missing: upload the code first", true)
+	if m := s.must("GET", "/metrics", ""); !strings.Contains(m, `rialto_declared_definitions_loads_total{result="invalid"} 2`) {
+		t.Error("a state that goes wrong in two ways is not counted twice")
+	}
+	s.upload("shape", returning(t, `{}`))
+	s.status("/v1/targets/hook", http.StatusOK)
+	if doc := s.must("GET", "/v1/functions/shape", ""); !strings.Contains(doc, `"timeout":"2s"`) {
+		t.Errorf("the function that is in force: %s", doc)
+	}
+
+	f.write("c.yaml", "kind: Target\nname: second\ntype: webhook\nconfig: {url: \"https://example.com\", headers: {X-Token: {ref: later}}}\n")
+	s.verbose("there is no secret of this name", true)
+	s.must("PUT", "/v1/secrets/later", `{"value":"a token"}`)
+	s.status("/v1/targets/second", http.StatusOK)
+}
+
 func TestDeclaredReload(t *testing.T) {
 	f := folder{t, t.TempDir()}
 	f.write("target.yaml", declaredTarget)

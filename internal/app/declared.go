@@ -107,7 +107,7 @@ func (a *App) declaredBy() func(store.Key) string {
 
 func (d *declared) by(k store.Key) string {
 	switch k.Kind {
-	case kindKey:
+	case kindKey, kindSchema: // the registry stays writable, too
 		return ""
 	case kindDevice, kindSecret, function.Kind:
 		if lasting := d.lasting.Load(); lasting == nil || !(*lasting)[k] {

@@ -88,6 +88,7 @@ func TestDeclaredDefinitions(t *testing.T) {
 	}
 	s.must("POST", "/v1/keys", `{"name":"k","scopes":["events:read"]}`)
 	s.must("PUT", "/v1/devices/other", `{}`)
+	s.must("POST", "/v1/definitions:apply", `{"documents":[{"kind":"Schema","group":"g","name":"s","schema":{"type":"object"}}]}`)
 	if a := s.must("POST", "/v1/definitions:apply?dryRun=true", `{"documents":[{"kind":"Bus","name":"orders","schemaPolicy":"quarantine","quarantineBus":"misfits"}]}`); !strings.Contains(a, "unchanged") {
 		t.Errorf("dry run: %s", a)
 	}
@@ -141,10 +142,16 @@ func TestDeclaredBeforeWhatItNames(t *testing.T) {
 	if m := s.must("GET", "/metrics", ""); !strings.Contains(m, `rialto_declared_definitions_loads_total{result="invalid"} 2`) {
 		t.Error("a state that goes wrong in two ways is not counted twice")
 	}
-	s.upload("shape", returning(t, `{}`))
+	first := s.upload("shape", returning(t, `{}`))
 	s.status("/v1/targets/hook", http.StatusOK)
 	if doc := s.must("GET", "/v1/functions/shape", ""); !strings.Contains(doc, `"timeout":"2s"`) {
 		t.Errorf("the function that is in force: %s", doc)
+	}
+	if status, body := s.call("PUT", "/v1/functions/shape", `{"timeout":"1s"}`); status != http.StatusConflict {
+		t.Errorf("a declared function is changed: %d %s", status, body)
+	}
+	if second := s.upload("shape", returning(t, `{"data":1}`)); second == first {
+		t.Error("new code of a declared function is the old code")
 	}
 
 	f.write("c.yaml", "kind: Target\nname: second\ntype: webhook\nconfig: {url: \"https://example.com\", headers: {X-Token: {ref: later}}}\n")

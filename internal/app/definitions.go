@@ -40,6 +40,7 @@ const (
 	kindSource  = "Source"
 	kindKey     = "Key"
 	kindSecret  = "Secret"
+	kindSchema  = "Schema" // is in the registry
 
 	kindProvider = "IdentityProvider"
 )

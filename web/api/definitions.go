@@ -280,16 +280,16 @@ func (a *API) putDocument(ctx context.Context, k *Kind, in *putIn) (*documentOut
 	if err != nil {
 		return nil, err
 	}
-	return a.writeDocument(ctx, k, sk, doc, in)
-}
-
-// writeDocument checks a document that is prepared, and stores it. What in says of the body is not looked at.
-func (a *API) writeDocument(ctx context.Context, k *Kind, sk store.Key, doc []byte, in *putIn) (*documentOut, error) {
 	if !in.DryRun {
 		if err := a.undeclared(sk); err != nil {
 			return nil, err
 		}
 	}
+	return a.writeDocument(ctx, k, sk, doc, in)
+}
+
+// writeDocument checks a document that is prepared, and stores it, declared or not. What in says of the body is not looked at.
+func (a *API) writeDocument(ctx context.Context, k *Kind, sk store.Key, doc []byte, in *putIn) (*documentOut, error) {
 	leave, err := a.changes.enter(ctx)
 	if err != nil {
 		return nil, err

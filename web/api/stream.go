@@ -29,7 +29,8 @@ type topic struct {
 
 // stream answers server-sent events. Every message has an id that says how far each topic has come, so that a client
 // that comes back with it as Last-Event-ID goes on exactly there. The stream reads from the log as fast as its client
-// takes, holds one message per topic, and ends when the client takes nothing for too long.
+// takes, holds one message per topic, and ends when the client takes nothing for too long, or what it came with is no good any
+// more, which is looked at with each heartbeat.
 func (a *API) stream(w *reply, r *http.Request) error {
 	topics, eventType, err := a.topics(w, r)
 	if err != nil {
@@ -91,10 +92,6 @@ func (a *API) topics(w *reply, r *http.Request) ([]topic, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	who, err := a.identify(w, r)
-	if err != nil {
-		return nil, "", err
-	}
 	var out []topic
 	names := strings.Split(q.text("topics"), ",")
 	if len(names) > maxTopics {
@@ -112,10 +109,10 @@ func (a *API) topics(w *reply, r *http.Request) ([]topic, string, error) {
 	if err := q.err(); err != nil {
 		return nil, "", err
 	}
+	if err := a.permitTopics(w, r, out); err != nil {
+		return nil, "", err
+	}
 	for i, t := range out {
-		if err := who.permit(areaEvents, accessRead, t.bus); err != nil {
-			return nil, "", err
-		}
 		if out[i].pos, err = a.o.Bridge.Position(t.bus); err != nil {
 			return nil, "", err
 		}
@@ -131,6 +128,20 @@ func (a *API) topics(w *reply, r *http.Request) ([]topic, string, error) {
 		return nil, "", fault.Invalidf(fault.Pointer(name), "%s", why)
 	}
 	return out, q.text("type"), nil
+}
+
+// permitTopics finds out whether who asks may follow the topics, and still may: what a request came with can end before the stream.
+func (a *API) permitTopics(w *reply, r *http.Request, topics []topic) error {
+	who, err := a.identify(w, r)
+	if err != nil {
+		return err
+	}
+	for _, t := range topics {
+		if err := who.permit(areaEvents, accessRead, t.bus); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // resume sets the topics to where an id says. inclusive means that the position named is itself still wanted.
@@ -217,6 +228,10 @@ func (a *API) pump(r *http.Request, c *sse, topics []topic, eventType string) {
 		case <-ctx.Done():
 			return
 		case <-heartbeat.C:
+			if err := a.permitTopics(c.w, r, topics); err != nil {
+				a.endStream(r, c, topics[0], err)
+				return
+			}
 			err = c.write([]byte(": alive\n\n"))
 		case n := <-arrivals:
 			if n.err != nil {

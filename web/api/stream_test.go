@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -286,6 +287,55 @@ func TestStreamHeartbeatAndEnd(t *testing.T) {
 	}
 	if m, ok := sub.next(); ok {
 		t.Errorf("after the error: %+v", m)
+	}
+}
+
+// What a client came with may end before its stream does.
+func TestStreamsEndWithTheirKeys(t *testing.T) {
+	var late atomic.Bool
+	s := start(t, func(o *api.Options) {
+		o.Heartbeat = 5 * time.Millisecond
+		o.Now = func() time.Time {
+			if late.Load() {
+				return time.Now().Add(48 * time.Hour)
+			}
+			return time.Now()
+		}
+	})
+	soon := time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339)
+	for _, c := range []struct {
+		name   string
+		end    func()
+		status int
+	}{
+		{"deleted", func() { s.do("DELETE", "/v1/keys/deleted", "").want(t, http.StatusNoContent) }, 401},
+		{"rotated", func() { s.do("POST", "/v1/keys/rotated:rotate", "").want(t, http.StatusOK) }, 401},
+		{"reduced", func() { s.do("PUT", "/v1/keys/reduced", `{"scopes":["queues:read"]}`).want(t, http.StatusOK) }, 403},
+		{"expired", func() { late.Store(true) }, 401},
+	} {
+		auth := "Bearer " + s.addKey(c.name, "events:read", "definitions:read")
+		if c.name == "expired" {
+			s.do("PUT", "/v1/keys/expired", `{"scopes":["events:read","definitions:read"],"expiresAt":"`+soon+`"}`).want(t, http.StatusOK)
+		}
+		streams := []*subscriber{s.subscribe("topics=events:default", "Authorization", auth), s.follow("/v1/targets?watch=true", "Authorization", auth)}
+		for _, sub := range streams {
+			for m, ok := sub.next(); m.comment != "alive"; m, ok = sub.next() {
+				if !ok {
+					t.Fatalf("%s: a stream ended before its key", c.name)
+				}
+			}
+		}
+		c.end()
+		for _, sub := range streams {
+			var last message
+			for m, ok := sub.next(); ok; m, ok = sub.next() {
+				last = m
+			}
+			var p api.Problem
+			if err := json.Unmarshal([]byte(last.data), &p); err != nil || last.event != "error" || p.Status != c.status {
+				t.Errorf("%s: the last message is %+v, want a problem with status %d", c.name, last, c.status)
+			}
+		}
 	}
 }
 

@@ -32,7 +32,8 @@ type watching struct {
 
 // watchDocuments answers a list as server-sent events: what there is, or what has changed since a revision, then synced, and
 // then every change as it happens. A client that comes back with the last id goes on exactly there. A slow client delays
-// nobody: of a definition that changes many times meanwhile it gets the last state.
+// nobody: of a definition that changes many times meanwhile it gets the last state. A watch ends when what the client came with is no
+// good any more, which is looked at with each heartbeat.
 func (a *API) watchDocuments(ctx context.Context, k *Kind, in *listIn, labels map[string]string) error {
 	w, r := replyOf(ctx), requestOf(ctx)
 	x := &watching{a: a, kind: k, labels: labels}
@@ -141,6 +142,10 @@ func (x *watching) pump(ctx context.Context, r *http.Request, s *sse, c store.Ch
 				x.a.endStream(r, s, topic{bus: x.bus}, x.a.endOfWatch(ctx, err))
 				return err
 			case <-heartbeat.C:
+				if err := x.a.authorize(s.w, r, x.kind.need(accessRead, false)); err != nil {
+					x.a.endStream(r, s, topic{bus: x.bus}, err)
+					return err
+				}
 				if err := s.write(x.alive()); err != nil {
 					return err
 				}

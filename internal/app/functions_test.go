@@ -184,6 +184,8 @@ func TestFunctionRefusals(t *testing.T) {
 		{"GET", "/v1/functions/f/code?version=1", "", "", `"pointer":"/version"`},
 		{"GET", "/v1/functions/none/code", "", "", "there is no function none"},
 		{"POST", "/v1/functions/none:test", `{"event":{"specversion":"1.0","id":"1","source":"/s","type":"a"}}`, "", "does not exist"},
+		{"POST", "/v1/functions/f:test", `{"code":"` + unknown + `","event":{"specversion":"1.0","id":"1","source":"/s","type":"a"}}`, "", "has no version"},
+		{"POST", "/v1/functions/f:test", `{"code":"sha256:../../f","event":{"specversion":"1.0","id":"1","source":"/s","type":"a"}}`, "", "has no version"},
 		{"POST", "/v1/functions/f:test", `{"event":{}}`, "", `"pointer":"/event"`},
 		{"POST", "/v1/functions/f:test", `{}`, "", `"pointer":"/event"`},
 	} {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -101,8 +100,12 @@ func (a *API) putVersion(ctx context.Context, sk store.Key, code []byte, old *st
 
 // getCode answers the code of a version.
 func (a *API) getCode(w *reply, r *http.Request) error {
-	digest, err := digestQuery(r)
+	q, err := readQuery(r, "digest")
 	if err != nil {
+		return err
+	}
+	digest := q.text("digest")
+	if err := q.err(); err != nil {
 		return err
 	}
 	code, err := a.o.Functions.Code(r.Context(), pathParam(r, "name"), digest)
@@ -110,20 +113,6 @@ func (a *API) getCode(w *reply, r *http.Request) error {
 		return err
 	}
 	return w.send(http.StatusOK, contentCode, code)
-}
-
-// digestQuery reads the one parameter of getCode.
-func digestQuery(r *http.Request) (string, error) {
-	q, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return "", fault.Invalidf("", "the query is not well formed")
-	}
-	for name, values := range q {
-		if name != "digest" || len(values) != 1 {
-			return "", fault.Invalidf("/"+name, "is not known, or there twice; there is digest")
-		}
-	}
-	return q.Get("digest"), nil
 }
 
 // functionTest is the answer of a test: what the function has returned, or its error.
@@ -165,6 +154,11 @@ func (a *API) testFunction(w *reply, r *http.Request) error {
 	name := pathParam(r, "name")
 	if _, err := a.o.Store.Get(r.Context(), store.Key{Kind: kindFunction, Name: name}); err != nil {
 		return err
+	}
+	if code != "" { // one that the function has, since a library keeps what it has called
+		if _, err := a.o.Functions.Code(r.Context(), name, code); err != nil {
+			return err
+		}
 	}
 	began := a.o.Now()
 	result, err := a.o.Functions.Call(r.Context(), name, code, draftName, &ev)

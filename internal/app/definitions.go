@@ -351,8 +351,9 @@ func (d *definitions) apply(ctx context.Context) {
 func (d *definitions) applySecrets() {
 	changed := make(map[string]bool)
 	d.each(slices.Collect(maps.Keys(d.dirty)), kindSecret, func(k store.Key, doc *store.Document) error {
-		changed[k.Name] = true
-		return d.vault.set(k.Name, doc)
+		err := d.vault.set(k.Name, doc)
+		changed[k.Name] = !errors.Is(err, secret.ErrNoKey)
+		return err
 	})
 	if len(changed) == 0 {
 		return

@@ -116,7 +116,8 @@ func (v *vault) resolve(ref string) (string, error) {
 	return "", fmt.Errorf("secret %s: there is none of this name that can be opened", ref)
 }
 
-// set puts a Secret in force; nil takes it out.
+// set puts a Secret in force; nil takes it out. One that is sealed with a key that this bridge does not have yet leaves the value
+// that is in force: another that shares the store may be sealing everything anew.
 func (v *vault) set(name string, doc *store.Document) error {
 	var value string
 	var err error
@@ -125,9 +126,11 @@ func (v *vault) set(name string, doc *store.Document) error {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	delete(v.values, name)
-	if doc != nil && err == nil {
+	switch {
+	case doc != nil && err == nil:
 		v.values[name] = value
+	case !errors.Is(err, secret.ErrNoKey):
+		delete(v.values, name)
 	}
 	return err
 }

@@ -316,8 +316,8 @@ func Redact(doc json.RawMessage) json.RawMessage {
 }
 
 // Restore is the way back: where doc holds a placeholder, it takes the secret that stored, which is open, holds at the same place,
-// so that a document that was read can be written again. A placeholder that stands for nothing stays, and is then refused
-// by Source.
+// so that a document that was read can be written again. In a list of which elements were added or taken out no place is the
+// same. A placeholder that stands for nothing stays, and is then refused by Source.
 func Restore(doc, stored json.RawMessage) (json.RawMessage, error) {
 	old, err := decode(stored)
 	if err != nil {
@@ -333,9 +333,12 @@ func Restore(doc, stored json.RawMessage) (json.RawMessage, error) {
 		if !ok {
 			return false
 		}
-		at := old
+		at, in := old, v
 		for _, step := range path {
-			at = child(at, step)
+			if !sameLength(at, in) {
+				return true
+			}
+			at, in = child(at, step), child(in, step)
 		}
 		if was, there := child(at, "value").(string); there && s == Redacted {
 			o["value"] = was
@@ -347,6 +350,13 @@ func Restore(doc, stored json.RawMessage) (json.RawMessage, error) {
 		return doc, nil
 	}
 	return encode(v)
+}
+
+// sameLength reports whether two values are not lists of different lengths.
+func sameLength(a, b any) bool {
+	x, _ := a.([]any)
+	y, _ := b.([]any)
+	return len(x) == len(y)
 }
 
 // Reference is where a document names a Secret.

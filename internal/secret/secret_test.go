@@ -230,7 +230,9 @@ func TestRestoreTakesFromTheSamePlaceOnly(t *testing.T) {
 		`{"secret": {"value": "new"}}`:                              `{"secret": {"value": "new"}}`,
 		`{"secret": {"value": "[redacted]"}}`:                       `{"secret":{"value":"hunter2"}}`,
 		`{"other": {"value": "[redacted]"}}`:                        `{"other": {"value": "[redacted]"}}`,
+		`{"list": [{"value": "[redacted]"}]}`:                       `{"list":[{"value":"one"}]}`,
 		`{"list": [{"value":"new"}, {"value": "[redacted]"}]}`:      `{"list": [{"value":"new"}, {"value": "[redacted]"}]}`,
+		`{"list": [{"value": "[redacted]"}, {"value":"new"}]}`:      `{"list": [{"value": "[redacted]"}, {"value":"new"}]}`,
 		`{"secret": {"value": {"value": "[redacted]"}}}`:            `{"secret": {"value": {"value": "[redacted]"}}}`,
 		`{"list": {"value": "[redacted]"}, "secret": {"ref": "x"}}`: `{"list": {"value": "[redacted]"}, "secret": {"ref": "x"}}`,
 	} {

@@ -325,6 +325,7 @@ func TestParseIssuer(t *testing.T) {
 		{"no PEM", issuer(t, map[string]string{"pem": "x"}, ""), []string{"/keys/pem"}},
 		{"relative file", issuer(t, map[string]string{"jwksFile": "x"}, ""), []string{"/keys/jwksFile"}},
 		{"secret in the document", issuer(t, map[string]any{"secret": map[string]string{"value": "x"}}, ""), []string{"/value"}},
+		{"name of a Secret", strings.Replace(issuer(t, map[string]any{"secret": map[string]string{"ref": "ops"}}, ""), "ES256", "HS256", 1), []string{"/keys/secret/ref"}},
 		{"attributes and policy", issuer(t, map[string]string{"pem": key.pem(t)}, `,"attributeClaims":{"1":"x"},"policy":"X"`), []string{"/attributeClaims", "/policy"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -69,7 +69,7 @@ func (k *KeysFrom) check(issuer string, complain func(pointer, detail string)) {
 		}
 		return nil
 	})
-	look(k.Secret != nil, "/secret/ref", func() error { return secret.CheckRef(k.Secret.Ref) })
+	look(k.Secret != nil, "/secret/ref", func() error { return secret.CheckOutside(k.Secret.Ref) })
 	if given != 1 {
 		complain("", "must have exactly one of pem, jwks, jwksFile, jwksUrl, discovery and secret")
 	}

@@ -225,7 +225,7 @@ func (p *plan) resolveItem(ctx context.Context, it *item) (err error) {
 	if it.old, err = current(ctx, p.c.store, it.key); err != nil {
 		return err
 	}
-	it.raw, it.outcome = nil, outcomeCreated
+	it.raw, it.outcome, it.secret = nil, outcomeCreated, ""
 	switch {
 	case it.old == nil && it.kind.Name == kindKey:
 		var k *keyDoc

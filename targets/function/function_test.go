@@ -231,6 +231,21 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+// Code that only this process has left is in the store again when a function names it.
+func TestCodeOfAnotherFunction(t *testing.T) {
+	w := library(t)
+	w.put(t, "f", returning(t, `{}`), nil)
+	if err := w.blobs.Sweep(t.Context(), nil, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Normalize(t.Context(), fmt.Appendf(nil, `{"name":"g","code":%q}`, w.Digest("f")), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.blobs.Get(t.Context(), strings.TrimPrefix(w.Digest("f"), "sha256:")); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestSizes(t *testing.T) {
 	for in, want := range map[string]int64{`"1MiB"`: 1 << 20, `"64KiB"`: 64 << 10, `65537`: 65537, `"65537"`: 65537} {
 		d, err := function.ParseDefinition([]byte(`{"memoryLimit":` + in + `}`))

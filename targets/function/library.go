@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -89,6 +90,11 @@ func (l *Library) Normalize(ctx context.Context, doc, old []byte) ([]byte, error
 	}
 	if d.Settings.ABI, err = l.o.Runtime.Check(ctx, code, hexOf(d.Code), d.Settings); err != nil {
 		return nil, err
+	}
+	if !slices.ContainsFunc(d.Versions, func(v Version) bool { return v.Digest == d.Code }) { // so it may be swept, or have been
+		if _, err := l.o.Blobs.Put(ctx, code); err != nil {
+			return nil, err
+		}
 	}
 	d.take(d.Code, len(code), l.o.Now().UTC().Truncate(time.Second))
 	return d.encode()

@@ -68,6 +68,28 @@ const (
 	warmRule = `{"kind":"Rule","name":"too-warm","bus":"warm","labels":{"team":"cold"},"pattern":{"type":["t"]},"targets":[{"target":"hook"}]}`
 )
 
+// What the documents of a set name counts, and a dry run says so.
+func TestApplyTooManyNamed(t *testing.T) {
+	s := start(t)
+	const rules, each = 100, 10
+	var docs []string
+	for i := range rules {
+		var named []string
+		for j := range each {
+			name := fmt.Sprintf("t%d", i*each+j)
+			s.put(store.Key{Kind: "Target", Name: name}, `{"kind":"Target","name":"`+name+`"}`)
+			named = append(named, `{"target":"`+name+`"}`)
+		}
+		docs = append(docs, fmt.Sprintf(`{"kind":"Rule","name":"r%d","pattern":{"type":["t"]},"targets":[%s]}`, i, strings.Join(named, ",")))
+	}
+	for _, query := range []string{"?dryRun=true", ""} {
+		p := wantProblem(t, s.do("POST", "/v1/definitions:apply"+query, set("", docs...)), 413, "too-large")
+		if want := "at most 1000 definitions, and not 1101: 100 that it writes or prunes, and 1001 that these name"; !strings.Contains(p.Detail, want) {
+			t.Errorf("%q: %s, want %q", query, p.Detail, want)
+		}
+	}
+}
+
 func TestApplyStory(t *testing.T) {
 	s := start(t)
 	// A rule comes before the bus and the target that it names, and all are new.

@@ -174,7 +174,7 @@ func documentOf(d fault.Detail) int {
 	return n
 }
 
-// resolve holds the set against what is stored. The error is one of the store's, or of Permit.
+// resolve holds the set against what is stored. The error is one of the store's, of Permit, or TooLarge.
 func (p *plan) resolve(ctx context.Context) error {
 	p.pruned, p.others, p.wrong, p.missing = map[store.Key]store.Document{}, map[store.Key]store.Document{}, nil, nil
 	for _, it := range p.items {
@@ -198,7 +198,21 @@ func (p *plan) resolve(ctx context.Context) error {
 			return err
 		}
 	}
-	return p.checkUsers(ctx)
+	if err := p.checkUsers(ctx); err != nil {
+		return err
+	}
+	return p.checkSize()
+}
+
+// checkSize refuses what would be more writes than the store makes at once. What is named and not in the set is written, too: as it
+// is, so that it is still there then.
+func (p *plan) checkSize() error {
+	changed, named := len(p.items)+len(p.pruned), len(p.others)
+	if changed+named <= store.MaxWrites {
+		return nil
+	}
+	return fault.New(fault.TooLarge, "a change set has at most %d definitions, and not %d: %d that it writes or prunes, and %d that these name and that are not in it",
+		store.MaxWrites, changed+named, changed, named)
 }
 
 // tellable reports whether an error is about a document, and not about the store.

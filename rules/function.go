@@ -61,6 +61,17 @@ func (r *Rule) Functions() []string {
 	return names
 }
 
+// Code lists the versions of functions that the rule itself pins, as sha256:<hex>; one may be there several times.
+func (r *Rule) Code() []string {
+	var digests []string
+	for _, t := range r.Targets {
+		if t.Transform != nil && t.Transform.function != nil && t.Transform.function.code != "" {
+			digests = append(digests, t.Transform.function.code)
+		}
+	}
+	return digests
+}
+
 // Pinned returns the rule with the version of each function that its transforms name, where the rule does not say it: what
 // code returns, "" = it is not known. So the rule, and its Raw, render the same for ever. The revision is as it was.
 func (r *Rule) Pinned(code func(name string) string) (*Rule, error) {

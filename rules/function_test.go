@@ -85,6 +85,9 @@ func TestPinned(t *testing.T) {
 			t.Errorf("versions %s, want %s", got, want)
 		}
 	}
+	if got, all := strings.Join(r.Code(), ","), strings.Join(p.Code(), ","); got != other || all != digest+","+other {
+		t.Errorf("the rule pins %s, and pinned %s", got, all)
+	}
 	if p.Revision != 7 || strings.Join(p.Functions(), ",") != "f,g,unknown" {
 		t.Errorf("revision %d, functions %v", p.Revision, p.Functions())
 	}

@@ -4,6 +4,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"time"
@@ -57,19 +58,15 @@ func (a *App) openFunctions(ctx context.Context) error {
 	return nil
 }
 
-// sweepEvery is how often code that no function has any more is removed.
+// sweepEvery is how often code that nothing names any more is removed.
 const sweepEvery = time.Hour
 
-// sweepCode removes code that no function has any more until ctx is done.
+// sweepCode removes code that neither a function nor a rule names any more until ctx is done.
 func (a *App) sweepCode(ctx context.Context) {
 	t := time.NewTicker(sweepEvery)
 	defer t.Stop()
 	for {
-		docs, err := a.allFunctions(ctx)
-		if err == nil {
-			err = a.functions.Sweep(ctx, docs)
-		}
-		if err != nil && ctx.Err() == nil {
+		if err := a.sweepCodeOnce(ctx); err != nil && ctx.Err() == nil {
 			a.o.Logger.Warn("old code of functions was not removed", "err", err)
 		}
 		select {
@@ -80,8 +77,29 @@ func (a *App) sweepCode(ctx context.Context) {
 	}
 }
 
-func (a *App) allFunctions(ctx context.Context) (docs []store.Document, err error) {
-	q := store.Query{Kind: function.Kind, Limit: 1000}
+func (a *App) sweepCodeOnce(ctx context.Context) error {
+	docs, err := a.allOf(ctx, function.Kind)
+	if err != nil {
+		return err
+	}
+	ruleDocs, err := a.allOf(ctx, kindRule)
+	if err != nil {
+		return err
+	}
+	var pinned []string
+	for _, doc := range ruleDocs {
+		r, err := rules.ParseRule(doc.Raw)
+		if err != nil {
+			return fmt.Errorf("stored %s: %w", doc.Key, err) // which may name any code
+		}
+		pinned = append(pinned, r.Code()...)
+	}
+	return a.functions.Sweep(ctx, docs, pinned)
+}
+
+// allOf returns all definitions of a kind.
+func (a *App) allOf(ctx context.Context, kind string) (docs []store.Document, err error) {
+	q := store.Query{Kind: kind, AllScopes: true, Limit: 1000}
 	for {
 		p, err := a.store.List(ctx, q)
 		if err != nil {

@@ -15,12 +15,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/store"
 	"github.com/rialto-bridge/rialto/internal/store/kv"
 	"github.com/rialto-bridge/rialto/internal/store/postgres"
+	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets/function"
 )
 
@@ -157,14 +159,11 @@ func (t *Transfer) Export(ctx context.Context, w io.Writer) (int, error) {
 	return count, out.Flush()
 }
 
-// exportBlobs writes the code of the functions among some documents and returns how much that was.
+// exportBlobs writes the code that the functions and rules among some documents name, and returns how much that was.
 func (t *Transfer) exportBlobs(ctx context.Context, enc *json.Encoder, docs []store.Document) (int, error) {
 	written := map[string]bool{}
 	for _, d := range docs {
-		if d.Kind != function.Kind {
-			continue
-		}
-		digests, err := function.Digests(d.Raw)
+		digests, err := codeOf(d)
 		if err != nil {
 			return 0, fmt.Errorf("export %s: %w", d.Key, err)
 		}
@@ -172,8 +171,11 @@ func (t *Transfer) exportBlobs(ctx context.Context, enc *json.Encoder, docs []st
 			if written[digest] {
 				continue
 			}
-			written[digest] = true
 			data, err := t.blobs.Get(ctx, digest)
+			if d.Kind == kindRule && fault.KindOf(err) == fault.NotFound {
+				continue // a rule may pin what nobody has uploaded
+			}
+			written[digest] = true
 			if err != nil {
 				return 0, fmt.Errorf("export %s: %w", d.Key, err)
 			}
@@ -187,6 +189,25 @@ func (t *Transfer) exportBlobs(ctx context.Context, enc *json.Encoder, docs []st
 		}
 	}
 	return len(written), nil
+}
+
+// codeOf lists the code that a document names, in hex.
+func codeOf(d store.Document) ([]string, error) {
+	switch d.Kind {
+	case function.Kind:
+		return function.Digests(d.Raw)
+	case kindRule:
+		r, err := rules.ParseRule(d.Raw)
+		if err != nil {
+			return nil, err
+		}
+		digests := r.Code()
+		for i, digest := range digests {
+			digests[i] = strings.TrimPrefix(digest, "sha256:")
+		}
+		return digests, nil
+	}
+	return nil, nil
 }
 
 // importBlobs writes the code of an export. What a failure leaves of it is swept when nothing names it.

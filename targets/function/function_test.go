@@ -205,16 +205,17 @@ func TestVersions(t *testing.T) {
 	if err != nil || len(d.Versions) != 5 || d.Versions[0].Digest != digests[7] || d.Versions[4].Digest != digests[3] {
 		t.Fatalf("versions %+v, %v", d.Versions, err)
 	}
-	if err := w.Sweep(t.Context(), []store.Document{{Raw: doc}}); err != nil {
+	pinned := 1
+	if err := w.Sweep(t.Context(), []store.Document{{Raw: doc}}, []string{digests[pinned]}); err != nil {
 		t.Fatal(err)
 	}
 	files, err := os.ReadDir(w.dir)
-	if err != nil || len(files) != 5 {
+	if err != nil || len(files) != 6 {
 		t.Errorf("%d files are left, %v", len(files), err)
 	}
 	for i, digest := range digests {
 		_, err := w.blobs.Get(t.Context(), strings.TrimPrefix(digest, "sha256:"))
-		if (err == nil) != (i >= 3) {
+		if (err == nil) != (i >= 3 || i == pinned) {
 			t.Errorf("version %d: %v", i, err)
 		}
 	}
@@ -226,7 +227,7 @@ func TestVersions(t *testing.T) {
 	if data, _, err := w.Transform(t.Context(), "f", digests[4], "dlv_1", &said); err != nil || string(data) != "4" {
 		t.Errorf("%s, %v", data, err)
 	}
-	if err := w.Sweep(t.Context(), []store.Document{{Raw: json.RawMessage(`{"memory":1}`)}}); err == nil {
+	if err := w.Sweep(t.Context(), []store.Document{{Raw: json.RawMessage(`{"memory":1}`)}}, nil); err == nil {
 		t.Error("code is swept although a document cannot be read")
 	}
 }

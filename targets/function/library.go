@@ -270,10 +270,13 @@ func (l *Library) function(name, digest string) (*wasm.Function, error) {
 // sweepAfter is how old code must be that no function names before it is removed: an upload comes before its document.
 const sweepAfter = time.Hour
 
-// Sweep removes code that no function has any more from the store, and from this process's folders. docs are all functions
-// that are defined.
-func (l *Library) Sweep(ctx context.Context, docs []store.Document) error {
+// Sweep removes code that nothing names any more from the store, and from this process's folders. docs are all functions
+// that are defined, and pinned the versions that others name, as sha256:<hex>.
+func (l *Library) Sweep(ctx context.Context, docs []store.Document, pinned []string) error {
 	kept := make(map[string]bool)
+	for _, digest := range pinned {
+		kept[hexOf(digest)] = true
+	}
 	for _, doc := range docs {
 		digests, err := Digests(doc.Raw)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -21,10 +22,19 @@ type AWSSigner struct {
 }
 
 // Sign adds Authorization, X-Amz-Date and, with a session token, X-Amz-Security-Token. All headers of the message are covered,
-// so it comes last.
+// so it comes last. The message has a URL of its own afterwards, with the query in the form that is signed; see SignedURL.
 func (s *AWSSigner) Sign(ctx context.Context, m *Message, now time.Time) error {
 	sum := sha256.Sum256(m.Body)
+	u := *m.URL // the signer changes it, and it is shared
+	m.URL = &u
 	req := &http.Request{Method: m.Method, URL: m.URL, Host: m.URL.Host, Header: m.Header, ContentLength: int64(len(m.Body))}
 	creds := aws.Credentials{AccessKeyID: s.AccessKeyID, SecretAccessKey: s.SecretAccessKey, SessionToken: s.SessionToken}
 	return sigv4.NewSigner().SignHTTP(ctx, creds, req, hex.EncodeToString(sum[:]), s.Service, s.Region, now)
+}
+
+// SignedURL is a URL with its query in the form that AWSSigner sends, for who signs the URL before.
+func SignedURL(u *url.URL) (*url.URL, error) {
+	m := Message{Method: http.MethodGet, URL: u, Header: http.Header{}}
+	err := new(AWSSigner).Sign(context.Background(), &m, time.Time{})
+	return m.URL, err
 }

@@ -74,6 +74,11 @@ func newTarget(cfg json.RawMessage, env targets.Env) (targets.Target, error) {
 	if err != nil || u.Host == "" {
 		return nil, fault.Invalidf("/url", "is not a URL")
 	}
+	if s.auth != nil && s.auth.Type == authAWS {
+		if u, err = outbound.SignedURL(u); err != nil { // what RFC 9421 covers is what is sent
+			return nil, fault.Invalidf("/url", "cannot be signed for AWS")
+		}
+	}
 	w := &webhook{settings: s, env: env, url: u, client: env.HTTP}
 	w.fixed = !slices.ContainsFunc(s.slots, func(s slot) bool { return s.source.Ref() != "" })
 	if s.tls != nil {

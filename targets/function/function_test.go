@@ -247,6 +247,56 @@ func TestCodeOfAnotherFunction(t *testing.T) {
 	}
 }
 
+// A version that nobody keeps is none, and is not remembered; one that a rule may pin, although the function keeps it no more, is.
+func TestUnknownVersion(t *testing.T) {
+	w := library(t)
+	w.put(t, "f", returning(t, `{"data":1}`), nil)
+	w.put(t, "g", returning(t, `{"data":2}`), nil)
+	call, end := w.Trial(t.Context(), "test")
+	defer end()
+	unknown := "sha256:" + strings.Repeat("0", 64)
+	var te *targets.Error
+	if _, _, err := w.Transform(t.Context(), "f", unknown, "dlv_1", &said); !errors.As(err, &te) || !te.Permanent || fault.KindOf(te.Err) != fault.NotFound {
+		t.Errorf("a delivery: %v", err)
+	}
+	if _, _, err := w.Transform(t.Context(), "f", "../f", "dlv_1", &said); !errors.As(err, &te) || fault.KindOf(te.Err) != fault.NotFound {
+		t.Errorf("no digest: %v", err)
+	}
+	if _, _, err := call("f", unknown, &said); !errors.As(err, &te) || !te.Permanent || fault.KindOf(te.Err) != fault.NotFound {
+		t.Errorf("a trial: %v", err)
+	}
+	for _, transform := range []func() ([]byte, string, error){
+		func() ([]byte, string, error) { return w.Transform(t.Context(), "f", w.Digest("g"), "dlv_1", &said) },
+		func() ([]byte, string, error) { return call("f", w.Digest("g"), &said) },
+	} {
+		if data, _, err := transform(); err != nil || string(data) != "2" {
+			t.Errorf("a version that is there: %s, %v", data, err)
+		}
+	}
+}
+
+// A trial shows what a function does, and leaves no trace in it.
+func TestTrial(t *testing.T) {
+	w := library(t)
+	w.put(t, "f", returning(t, `{"data":1}`), nil)
+	call, end := w.Trial(t.Context(), "test")
+	for range 3 {
+		if data, mime, err := call("f", "", &said); err != nil || string(data) != "1" || mime != "application/json" {
+			t.Errorf("%s, %s, %v", data, mime, err)
+		}
+	}
+	if _, _, err := call("g", "", &said); err == nil || !strings.Contains(err.Error(), "there is no function g") {
+		t.Errorf("a function that is not there: %v", err)
+	}
+	if s, ok := w.Status("f").(wasm.Status); !ok || s.Calls != 0 || s.Instances != 0 {
+		t.Errorf("the function stands at %+v", w.Status("f"))
+	}
+	end()
+	if _, _, err := call("f", "", &said); !errors.Is(err, wasm.ErrClosed) {
+		t.Errorf("after its end: %v", err)
+	}
+}
+
 func TestSizes(t *testing.T) {
 	for in, want := range map[string]int64{`"1MiB"`: 1 << 20, `"64KiB"`: 64 << 10, `65537`: 65537, `"65537"`: 65537} {
 		d, err := function.ParseDefinition([]byte(`{"memoryLimit":` + in + `}`))

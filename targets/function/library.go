@@ -139,10 +139,14 @@ func (l *Library) Code(ctx context.Context, name, digest string) ([]byte, error)
 			return l.code(ctx, digest)
 		}
 	}
-	return nil, fault.New(fault.NotFound, "function %s has no version %s", name, digest)
+	return nil, noVersion(name, digest)
 }
 
 func noFunction(name string) error { return fault.New(fault.NotFound, "there is no function %s", name) }
+
+func noVersion(name, digest string) error {
+	return fault.New(fault.NotFound, "function %s has no version %s", name, digest)
+}
 
 func hexOf(digest string) string { return strings.TrimPrefix(digest, "sha256:") }
 
@@ -227,14 +231,11 @@ func (l *Library) Status(name string) any {
 // Call hands an event to a version of a function, "" for the one in force, and blocks until it has a result. The error is a
 // *targets.Error.
 func (l *Library) Call(ctx context.Context, name, digest, delivery string, ev *event.Event) (wasm.Result, error) {
-	call := wasm.Call{Delivery: delivery, Time: ev.Time, Event: rules.JSONForm(ev)}
-	if call.Time.IsZero() {
-		call.Time = time.Unix(0, 0)
-	}
+	call := callOf(delivery, ev)
 	for {
-		f, err := l.function(name, digest)
+		f, err := l.function(ctx, name, digest)
 		if err != nil {
-			return wasm.Result{}, &targets.Error{Reason: targets.ReasonFunction, Permanent: true, Err: err}
+			return wasm.Result{}, notHad(ctx, err)
 		}
 		r, err := f.Call(ctx, call)
 		if !errors.Is(err, wasm.ErrClosed) || ctx.Err() != nil { // another version was put in force just now
@@ -243,8 +244,30 @@ func (l *Library) Call(ctx context.Context, name, digest, delivery string, ev *e
 	}
 }
 
+func callOf(delivery string, ev *event.Event) wasm.Call {
+	call := wasm.Call{Delivery: delivery, Time: ev.Time, Event: rules.JSONForm(ev)}
+	if call.Time.IsZero() {
+		call.Time = time.Unix(0, 0)
+	}
+	return call
+}
+
+// notHad says why a version is not there. What nobody keeps will not come back.
+func notHad(ctx context.Context, err error) *targets.Error {
+	switch {
+	case fault.KindOf(err) == fault.NotFound:
+		return &targets.Error{Reason: targets.ReasonFunction, Permanent: true, Err: err}
+	case ctx.Err() != nil:
+		return &targets.Error{Reason: targets.ReasonOf(ctx.Err()), Err: err}
+	}
+	return &targets.Error{Reason: targets.ReasonInternal, Err: err}
+}
+
 // function returns a version, which is made when it is first asked for.
-func (l *Library) function(name, digest string) (*wasm.Function, error) {
+func (l *Library) function(ctx context.Context, name, digest string) (*wasm.Function, error) {
+	if err := l.had(ctx, name, digest); err != nil {
+		return nil, err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d := l.functions[name]
@@ -256,15 +279,42 @@ func (l *Library) function(name, digest string) (*wasm.Function, error) {
 	}
 	f := d.running[digest]
 	if f == nil {
-		settings := d.Settings
-		if digest != d.Definition.Code {
-			settings.ABI = "" // that of another version
-		}
-		f = l.o.Runtime.Function(wasm.Spec{Name: name, Digest: hexOf(digest), Settings: settings,
-			Code: func(ctx context.Context) ([]byte, error) { return l.code(ctx, digest) }})
+		f = l.o.Runtime.Function(l.spec(d, digest))
 		d.running[digest] = f
 	}
 	return f, nil
+}
+
+// had returns nil if a version can be had: the function keeps it, or, since a rule may pin one that it keeps no more, its code
+// is there.
+func (l *Library) had(ctx context.Context, name, digest string) error {
+	l.mu.Lock()
+	d := l.functions[name]
+	known := d != nil && (digest == "" || digest == d.Definition.Code || d.running[digest] != nil ||
+		slices.ContainsFunc(d.Versions, func(v Version) bool { return v.Digest == digest }))
+	l.mu.Unlock()
+	switch {
+	case d == nil:
+		return noFunction(name)
+	case known:
+		return nil
+	case !digestPattern.MatchString(digest):
+		return noVersion(name, digest)
+	}
+	_, err := l.code(ctx, digest)
+	if err != nil && fault.KindOf(err) == fault.NotFound {
+		return noVersion(name, digest)
+	}
+	return err
+}
+
+func (l *Library) spec(d *defined, digest string) wasm.Spec {
+	settings := d.Settings
+	if digest != d.Definition.Code {
+		settings.ABI = "" // that of another version
+	}
+	return wasm.Spec{Name: d.Name, Digest: hexOf(digest), Settings: settings,
+		Code: func(ctx context.Context) ([]byte, error) { return l.code(ctx, digest) }}
 }
 
 // sweepAfter is how old code must be that no function names before it is removed: an upload comes before its document.
@@ -305,6 +355,10 @@ func (l *Library) Sweep(ctx context.Context, docs []store.Document, pinned []str
 // wrong it does for good; only time and the store may be kinder. The error is a *targets.Error.
 func (l *Library) Transform(ctx context.Context, name, code, delivery string, ev *event.Event) (data []byte, contentType string, err error) {
 	r, err := l.Call(ctx, name, code, delivery, ev)
+	return dataOf(name, code, r, err)
+}
+
+func dataOf(name, code string, r wasm.Result, err error) ([]byte, string, error) {
 	var te *targets.Error
 	switch {
 	case errors.As(err, &te) && te.Reason == targets.ReasonFunction && code != "":

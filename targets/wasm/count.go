@@ -140,6 +140,9 @@ func (rt *Runtime) Collect(ch chan<- prometheus.Metric) {
 		s := f.Status()
 		live += s.Instances
 		memory += s.Memory
+		if f.spec.Trial {
+			continue
+		}
 		c := all[f.spec.Name]
 		c.Calls += s.Calls
 		c.Seconds += s.Seconds

@@ -18,6 +18,7 @@ type Spec struct {
 	Name     string
 	Digest   string // of the code: its SHA-256 in hex
 	Settings Settings
+	Trial    bool // made for a test: what it does counts in no metric of the function
 	// Code returns the code. It is asked before the first event, and not again.
 	Code func(ctx context.Context) ([]byte, error)
 }

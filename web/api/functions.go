@@ -16,6 +16,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/store"
+	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/targets/wasm"
 )
@@ -26,7 +27,8 @@ var contentCode = []string{"application/wasm"}
 
 // Functions is what the API needs of the functions of this process.
 type Functions interface {
-	bridge.Functions
+	// Trial runs functions for a test of a rule until ctx is done, on instances of its own; end comes after the last call.
+	Trial(ctx context.Context, delivery string) (call rules.CallFunction, end func())
 	// Upload keeps code and returns the document of a function with it; old is the one that is stored, nil = none.
 	Upload(ctx context.Context, name string, code, old []byte) ([]byte, error)
 	// Code returns the code of a version; "" = the one in force.

@@ -509,7 +509,8 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 		"POST /v1/rules:test": {
 			OperationID: "test-rule", Tags: []string{"rules"}, Summary: "Try a rule on events; nothing is stored",
 			Description: "A rule document, or a pattern with or without when, sql and transform. " +
-				"Needs definitions:read on the bus, and events:read where stored events are named. At most " + strconv.Itoa(maxTried) + " events.",
+				"Needs definitions:read on the bus, events:read where stored events are named, and definitions:write where a function is. At most " +
+				strconv.Itoa(maxTried) + " events; functions have " + maxTriedTime.String() + " together.",
 			Security: security(need{area: areaDefinitions, access: accessRead}),
 			RequestBody: &huma.RequestBody{Required: true, Content: jsonContent(object(nil, map[string]*huma.Schema{
 				"bus": text("of the rule and of stored events; default: the rule's, else default"), "rule": ref(kindRule),

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -23,10 +24,11 @@ const kindRule = "Rule"
 
 // Limits of one test.
 const (
-	maxTried       = 100      // events
-	maxTriedWork   = 64 << 20 // bytes of events, each once for the rule and once for each of its targets
-	maxTriedOutput = 4 << 20  // bytes of outputs that are answered
-	leastWork      = 4 << 10  // what a small event counts for
+	maxTried       = 100              // events
+	maxTriedWork   = 64 << 20         // bytes of events, each once for the rule and once for each of its targets
+	maxTriedOutput = 4 << 20          // bytes of outputs that are answered
+	leastWork      = 4 << 10          // what a small event counts for
+	maxTriedTime   = 10 * time.Second // of the functions of its transforms, all together
 )
 
 // draftName is what a rule, a target and an event are called that have no name.
@@ -68,6 +70,11 @@ func (a *API) testRule(w *reply, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if len(rule.Functions()) > 0 { // they run, as those do that are tried by themselves
+		if err := who.permit(areaDefinitions, accessWrite, in.bus); err != nil {
+			return err
+		}
+	}
 	tried, err := a.candidates(r.Context(), &in)
 	if err != nil {
 		return err
@@ -86,12 +93,14 @@ func (a *API) testRule(w *reply, r *http.Request) error {
 			out.Warnings[i].Pointer = "/rule" + out.Warnings[i].Pointer
 		}
 	}
+	call, end := a.functions(r.Context())
+	defer end()
 	room := maxTriedOutput
 	for _, c := range tried {
 		if err := r.Context().Err(); err != nil {
 			return err
 		}
-		result := a.try(r.Context(), rule, c, &room)
+		result := try(rule, c, call, &room)
 		if result.Explanation.Matched {
 			out.Matched++
 		}
@@ -139,7 +148,7 @@ type triedOutput struct {
 }
 
 // try is what a rule does to an event. room is how many bytes of output the answer still takes.
-func (a *API) try(ctx context.Context, rule *rules.Rule, c candidate, room *int) tested {
+func try(rule *rules.Rule, c candidate, call rules.CallFunction, room *int) tested {
 	out := tested{Event: nameOf(c.ev), Position: c.position, Explanation: rule.Explain(c.ev)}
 	if out.Matched = out.Explanation.Matched; !out.Matched {
 		return out
@@ -151,7 +160,7 @@ func (a *API) try(ctx context.Context, rule *rules.Rule, c candidate, room *int)
 			out.Outputs = append(out.Outputs, o)
 			continue
 		}
-		ev, err := t.Transform.Apply(c.ev, rules.RenderContext{Rule: rule.Name, Bus: rule.Bus, Received: c.received, Function: a.functions(ctx)})
+		ev, err := t.Transform.Apply(c.ev, rules.RenderContext{Rule: rule.Name, Bus: rule.Bus, Received: c.received, Function: call})
 		if err != nil {
 			o.Error = err.Error()
 		} else if o.Output = event.AppendJSON(nil, ev); len(o.Output) > *room {
@@ -163,15 +172,23 @@ func (a *API) try(ctx context.Context, rule *rules.Rule, c candidate, room *int)
 	return out
 }
 
-// functions runs functions for a test; nil if there are none.
-func (a *API) functions(ctx context.Context) rules.CallFunction {
+// functions runs functions for a test, within its time; call is nil if there are none. end comes after the last call.
+func (a *API) functions(ctx context.Context) (call rules.CallFunction, end func()) {
 	if a.o.Functions == nil {
-		return nil
+		return nil, func() {}
 	}
-	return func(name, code string, ev *event.Event) ([]byte, string, error) {
-		return a.o.Functions.Transform(ctx, name, code, draftName, ev)
+	ctx, cancel := context.WithTimeout(ctx, maxTriedTime)
+	run, give := a.o.Functions.Trial(ctx, draftName)
+	call = func(name, code string, ev *event.Event) ([]byte, string, error) {
+		if ctx.Err() != nil {
+			return nil, "", errTriedTime
+		}
+		return run(name, code, ev)
 	}
+	return call, func() { give(); cancel() }
 }
+
+var errTriedTime = fmt.Errorf("the functions of one test have %s, and that is over", maxTriedTime)
 
 func nameOf(ev *event.Event) eventName { return eventName{ev.ID, ev.Source, ev.Type} }
 

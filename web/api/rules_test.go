@@ -212,6 +212,7 @@ func TestRuleQuestionRights(t *testing.T) {
 	given := `{"event":{}}`
 	stored := `{"id":"x"}`
 	trying := `{"pattern":{"type":["t"]},"events":[{}]}`
+	running := `{"pattern":{"type":["t"]},"transform":{"function":"f"},"events":[{}]}`
 	tryingStored := `{"pattern":{"type":["t"]},"stored":[{"id":"x"}]}`
 	for _, c := range []struct {
 		scopes              []string
@@ -227,6 +228,8 @@ func TestRuleQuestionRights(t *testing.T) {
 		{[]string{"definitions:read", "events:read"}, "test", tryingStored, ""},
 		{[]string{"events:*"}, "test", trying, "definitions:read:default"},
 		{[]string{"definitions:write"}, "test", trying, "definitions:read:default"},
+		{[]string{"definitions:read"}, "test", running, "definitions:write:default"},
+		{[]string{"definitions:*:default"}, "test", running, ""},
 	} {
 		s.key = s.addKey("test", c.scopes...)
 		a := s.do("POST", "/v1/rules:"+c.path, c.body, "Content-Type", asJSON)

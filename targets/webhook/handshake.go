@@ -36,12 +36,13 @@ const (
 	handshakeBestEffort = "best-effort"
 )
 
-// How long an answer is good before the target is asked again: one that agrees, one that does not and need not, and one that
-// does not and must.
+// How long an answer is good before the target is asked again: one that agrees, one that does not and need not, one that does not
+// and must, and none at all.
 const (
 	consentAge   = 24 * time.Hour
 	refusalAge   = time.Hour
 	forbiddenAge = time.Minute
+	silenceAge   = 10 * time.Minute
 )
 
 func (r *reader) handshaking(c *handshakeConfig) {
@@ -63,7 +64,7 @@ type consent struct {
 	Asked       int       // the rate
 	Granted     bool      // events may be sent
 	Rate        int       // requests a minute that may be sent; 0 = any number
-	Status      int       // of the answer
+	Status      int       // of the answer; 0 = there was none
 	At          time.Time // when that was
 	Token       string    // who knows it may agree later; "" = nobody
 	Later       bool      // that has happened
@@ -99,7 +100,7 @@ func (h *handshake) agreed(ctx context.Context) error {
 	}
 	if !h.fresh(a) {
 		var err *targets.Error
-		if a, err = h.ask(ctx, h.tokenOf(a)); err != nil {
+		if a, err = h.answerTo(ctx, h.tokenOf(a)); err != nil {
 			return err
 		}
 		if err := h.remember(ctx, a); err != nil {
@@ -123,6 +124,8 @@ func (h *handshake) fresh(a *consent) bool {
 	case a.Granted:
 	case h.Mode == handshakeRequired:
 		good = forbiddenAge
+	case a.Status == 0:
+		good = silenceAge
 	default:
 		good = refusalAge
 	}
@@ -198,7 +201,26 @@ func (h *handshake) verdict(a *consent) error {
 	return &targets.Error{Reason: targets.ReasonAuth, Err: fmt.Errorf("the target has not agreed to be sent events: it answered OPTIONS with %d, and %s was not allowed by WebHook-Allowed-Origin", a.Status, h.Origin)}
 }
 
-// ask asks the target. Nothing secret is sent: it is not known yet whether it wants anything. What it means the headers say, and not
+// answerTo asks the target. That one whose consent need not be had does not answer is an answer, too, and leaves time for the event.
+func (h *handshake) answerTo(ctx context.Context, token string) (*consent, *targets.Error) {
+	if h.Mode == handshakeRequired {
+		return h.ask(ctx, token)
+	}
+	bound := ctx
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		bound, cancel = context.WithTimeout(ctx, time.Until(end)/4)
+		defer cancel()
+	}
+	a, err := h.ask(bound, token)
+	if err == nil || ctx.Err() != nil {
+		return a, err
+	}
+	h.w.env.Logger.Warn("the target does not say whether it agrees to be sent events", slog.Any("err", err))
+	return &consent{URL: h.w.settings.url, Origin: h.Origin, Asked: h.Rate, Rate: h.Rate, At: h.w.env.Now().UTC(), Token: token}, nil
+}
+
+// ask asks the target once. Nothing secret is sent: it is not known yet whether it wants anything. What it means the headers say, and not
 // the status.
 func (h *handshake) ask(ctx context.Context, token string) (*consent, *targets.Error) {
 	m := outbound.Message{Method: http.MethodOptions, URL: h.w.url, Header: http.Header{"Webhook-Request-Origin": {h.Origin}}}
@@ -249,7 +271,7 @@ func (h *handshake) pace() targets.RateLimit {
 	switch {
 	case a == nil, !a.Granted && h.Mode == handshakeRequired:
 		return targets.RateLimit{PerSecond: 1, Burst: 1}
-	case a.Granted && a.Rate > 0:
+	case (a.Granted || a.Status == 0) && a.Rate > 0:
 		perSecond := float64(a.Rate) / 60
 		return targets.RateLimit{PerSecond: perSecond, Burst: max(int(math.Ceil(perSecond)), 1)}
 	}
@@ -264,6 +286,8 @@ func (h *handshake) warning() string {
 		return ""
 	case h.Mode == handshakeRequired:
 		return "the target has not agreed to be sent events, so none are sent; it is asked again every minute that an event is due"
+	case a.Status == 0:
+		return "the target does not say whether it agrees to be sent events; they are sent all the same"
 	}
 	return "the target has not agreed to be sent events; they are sent all the same"
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,6 +83,62 @@ func newAbuse(t *testing.T) (*abuse, string) {
 	srv, _ := receiver(t, nil)
 	srv.Config.Handler = a
 	return a, srv.URL
+}
+
+// Who need not agree is sent events although the question fails, or nobody answers it in time.
+func TestHandshakeWithoutAnAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode   string
+		answer func(w http.ResponseWriter, r *http.Request)
+		sent   bool
+	}{
+		"cut off":           {"best-effort", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, true},
+		"silent":            {"best-effort", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, true},
+		"cut off, required": {"required", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked, events atomic.Int64
+			srv, _ := receiver(t, nil)
+			srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodOptions {
+					asked.Add(1)
+					c.answer(w, r)
+					return
+				}
+				events.Add(1)
+			})
+			now := time.Now()
+			e := env(t, &now, nil)
+			e.State = &memory{}
+			w := target(t, fmt.Sprintf(`{"url": "%s/hook", "handshake": {"mode": "%s", "origin": "rialto.example.com", "rate": 600}}`, srv.URL, c.mode), e)
+			attempt := func() error {
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				defer cancel()
+				_, err := w.Deliver(ctx, targettest.Delivery())
+				return err
+			}
+			if err := attempt(); (err == nil) != c.sent {
+				t.Fatalf("Deliver = %v", err)
+			}
+			if !c.sent {
+				return
+			}
+			if err := attempt(); err != nil || events.Load() != 2 {
+				t.Errorf("%d events, %v", events.Load(), err)
+			}
+			if p := w.(targets.Paced).Pace(); p.PerSecond*60 != 600 {
+				t.Errorf("it goes at %+v", p)
+			}
+			if warnings := w.(targets.Warner).Warnings(); len(warnings) != 1 || !strings.Contains(warnings[0].Message, "does not say") {
+				t.Errorf("warnings: %v", warnings)
+			}
+			once := asked.Load()
+			now = now.Add(10 * time.Minute)
+			if err := attempt(); err != nil || asked.Load() == once {
+				t.Errorf("asked %d times and %d after a while, %v", once, asked.Load(), err)
+			}
+		})
+	}
 }
 
 func TestHandshake(t *testing.T) {

@@ -108,9 +108,13 @@ func (g *gatherer) finish(b *batch) {
 	}
 }
 
-// gathered blocks until a batch is full, has waited long enough, or ctx is done.
+// gathered blocks until a batch is full, has waited long enough, or ctx is done. It leaves most of the time of ctx for the request.
 func (g *gatherer) gathered(ctx context.Context, b *batch) {
-	timer := time.NewTimer(g.linger)
+	linger := g.linger
+	if end, ok := ctx.Deadline(); ok {
+		linger = min(linger, time.Until(end)/4)
+	}
+	timer := time.NewTimer(linger)
 	defer timer.Stop()
 	select {
 	case <-b.full:

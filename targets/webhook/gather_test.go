@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
@@ -44,4 +45,19 @@ func TestBatchWaitsForNobody(t *testing.T) {
 	if _, _, leads := w.gather.join(d); !leads {
 		t.Error("who comes after a full batch does not lead the next")
 	}
+}
+
+// A linger that is longer than an attempt may take leaves time for the request.
+func TestLingerLeavesTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &gatherer{maxEvents: 3, maxBytes: 1 << 20, linger: time.Minute}
+		b, _, _ := g.join(targets.Delivery{ID: "dlv_1", Event: &event.Event{ID: "1", Source: "/s", Type: "t"}})
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
+		began := time.Now()
+		g.gathered(ctx, b)
+		if took := time.Since(began); took != 2*time.Second {
+			t.Errorf("it waits for %s of 8s", took)
+		}
+	})
 }

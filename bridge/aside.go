@@ -233,7 +233,7 @@ type Kept struct {
 	CheckAfter string       `json:"checkAfter,omitempty"`
 	Expires    *time.Time   `json:"expires,omitempty"` // when a prepared one is rolled back if nobody decides
 	Duplicate  bool         `json:"duplicate,omitempty"`
-	Event      *event.Event `json:"-"`
+	Event      *event.Event `json:"-"` // nil in a list
 }
 
 // SetAside keeps events until a time, or until their producer decides, and blocks until that is committed. They are checked

@@ -81,6 +81,9 @@ func (f *fixture) waiting(prepared bool) (ids []string) {
 		page, err := f.Kept(context.Background(), bridge.KeptQuery{Prepared: prepared, Bus: "default", Limit: 7, Cursor: cursor})
 		f.must(err)
 		for _, k := range page.Items {
+			if k.Event != nil {
+				f.t.Errorf("a list holds the event %s", k.ID)
+			}
 			ids = append(ids, k.ID)
 		}
 		if cursor = page.NextCursor; cursor == "" {

@@ -29,8 +29,8 @@ type KeptPage struct {
 	NextCursor string
 }
 
-// Kept lists what is kept aside, in the order in which it was written to the disk. One that is written again while a list is
-// read may come twice.
+// Kept lists what is kept aside, without the events, in the order in which it was written to the disk. One that is written again
+// while a list is read may come twice.
 func (b *Bridge) Kept(ctx context.Context, q KeptQuery) (KeptPage, error) {
 	limit, err := limitOf(q.Limit)
 	if err != nil {
@@ -52,7 +52,9 @@ func (b *Bridge) Kept(ctx context.Context, q KeptQuery) (KeptPage, error) {
 	err = s.stream.Each(ctx, seqs, func(raw eventlog.Raw) error {
 		rec, story, err := readKept(raw)
 		if err == nil {
-			page.Items = append(page.Items, s.describe(story, rec))
+			k := s.describe(story, rec)
+			k.Event = nil // a page of large events would not fit into memory
+			page.Items = append(page.Items, k)
 		}
 		return err
 	})

@@ -396,6 +396,44 @@ func TestPreparedEventExpires(t *testing.T) {
 	}
 }
 
+// What is kept for a bus that is gone can be cancelled and rolled back, and expires, also if it may have been stored there.
+func TestBusIsGone(t *testing.T) {
+	f := newFixture(t)
+	f.opts.Aside = bridge.AsideOptions{MaxAge: time.Hour}
+	c := f.useClock()
+	f.start()
+	defer func() { f.stop(time.Second) }()
+	doc, err := bridge.ParseBus([]byte(`{"name":"other"}`))
+	f.must(err)
+	f.must(f.SetBus(t.Context(), doc))
+	_, err = f.SetAside(t.Context(), "other", []*event.Record{later("cancelled")}, bridge.AsideRequest{At: c.Now().Add(time.Second)})
+	f.must(err)
+	kept, err := f.SetAside(t.Context(), "other", []*event.Record{later("rolled back"), later("expires")}, bridge.AsideRequest{Prepare: true})
+	f.must(err)
+	f.must(f.RemoveBus("other"))
+	for _, k := range kept { // whose outcome is in doubt then
+		_, err := f.Decide(t.Context(), "", k.Token, true)
+		wantKind(t, err, fault.NotFound, "no bus")
+	}
+	c.pass(2 * time.Second)
+	f.WakeAside()
+	f.must(f.Cancel(t.Context(), "other", "cancelled", "/test"))
+	d, err := f.Decide(t.Context(), "", kept[0].Token, false)
+	if f.must(err); d.State != "rolledback" {
+		t.Errorf("decided: %+v", d)
+	}
+	f.eventually(func() (string, bool) {
+		c.pass(10 * time.Minute)
+		f.WakeAside()
+		page, err := f.Kept(t.Context(), bridge.KeptQuery{Prepared: true})
+		f.must(err)
+		return fmt.Sprintf("%+v", page.Items), len(page.Items) == 0
+	})
+	if told := f.logged("io.rialto.prepared.expired"); len(told) != 1 {
+		t.Errorf("told of %v", told)
+	}
+}
+
 func TestURLThatMayNotBeAsked(t *testing.T) {
 	f := newFixture(t)
 	f.opts.Aside.CheckURL = func(string) error { return fmt.Errorf("is not public") }

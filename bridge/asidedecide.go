@@ -67,6 +67,9 @@ func (s *aside) decide(ctx context.Context, find func() *kept, commit bool) (*De
 		return nil, err
 	}
 	pos, there, err := s.settled(k, rec, story)
+	if !commit && busGone(err) {
+		err = nil
+	}
 	switch {
 	case err != nil:
 		s.failed(k, err)
@@ -92,7 +95,7 @@ func (s *aside) decide(ctx context.Context, find func() *kept, commit bool) (*De
 	return &Decision{State: endCommitted, ID: rec.Event.ID, Position: pos.String()}, nil
 }
 
-// settled looks whether an event that is in doubt is stored.
+// settled looks whether an event that is in doubt is stored. NotFound says that its bus is gone; see busGone.
 func (s *aside) settled(k *kept, rec *event.Record, story keptStory) (event.Position, bool, error) {
 	if !k.doubt {
 		return event.Position{}, false, nil
@@ -107,6 +110,10 @@ func (s *aside) settled(k *kept, rec *event.Record, story keptStory) (event.Posi
 	}
 	return pos, there, err
 }
+
+// busGone reports whether settled has found no bus. What was stored on it is gone with it, so for all but a commit the event is
+// not there, and can end.
+func busGone(err error) bool { return err != nil && fault.KindOf(err) == fault.NotFound }
 
 func (s *aside) commit(k *kept, rec *event.Record, story keptStory) (event.Position, error) {
 	pos, done, err := s.store(k, rec, story)
@@ -163,6 +170,9 @@ func (s *aside) pursue(k *kept) {
 	var there bool
 	if err == nil {
 		_, there, err = s.settled(k, rec, story)
+		if busGone(err) && k.tries >= aFewTries {
+			err = nil
+		}
 	}
 	if err == nil && there {
 		err = s.end(endCommitted, k)

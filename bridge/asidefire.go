@@ -33,6 +33,8 @@ const (
 	asideRetryMost = 30 * time.Second
 	// lateAfter is how late an event may be stored and not count as late.
 	lateAfter = time.Second
+	// aFewTries is after how many a bus that is not there is taken for gone: at a start the buses open a moment later.
+	aFewTries = 5
 )
 
 // run is the goroutine that does what is due. It returns when the bridge is closing.
@@ -194,8 +196,7 @@ func (s *aside) await(done <-chan Receipt) Receipt {
 func (s *aside) failed(k *kept, err error) {
 	k.doubt = true
 	k.tries++
-	const told = 5 // at a start the buses open a moment later
-	if k.tries == told && s.b.ctx.Err() == nil {
+	if k.tries == aFewTries && s.b.ctx.Err() == nil {
 		s.b.log.Warn("an event kept for later cannot be stored at the moment", "bus", k.bus.Value(), "seq", k.seq, "err", err)
 	}
 	s.later(k, min(asideRetry<<min(k.tries-1, 10), asideRetryMost))

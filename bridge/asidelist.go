@@ -194,7 +194,7 @@ func (s *aside) cancel(ctx context.Context, k *kept) (how string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if _, there, err := s.settled(k, rec, story); err != nil || there {
+	if _, there, err := s.settled(k, rec, story); err != nil && !busGone(err) || there {
 		return endFired, err
 	}
 	return endCancelled, nil

@@ -108,7 +108,7 @@ func replyError(ctx context.Context, bus string, err error) error {
 	if !errors.As(err, &f) {
 		return &targets.Error{Reason: targets.ReasonInternal, Err: err}
 	}
-	permanent := f.Kind == fault.Invalid || f.Kind == fault.TooLarge
+	permanent := f.Kind == fault.Invalid || f.Kind == fault.TooLarge || f.Kind == fault.Unfit
 	return &targets.Error{Reason: targets.ReasonFunction, Permanent: permanent, Err: fmt.Errorf("reply to bus %s: %w", bus, err)}
 }
 

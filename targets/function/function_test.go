@@ -154,6 +154,7 @@ func TestFailures(t *testing.T) {
 		{"broken", nil, false, "not JSON"},
 		{"missing", nil, true, "there is no function missing"},
 		{"reply", fault.Invalidf("/type", "is not allowed"), true, "reply to bus orders"},
+		{"reply", fault.New(fault.Unfit, "does not fit its schema"), true, "reply to bus orders"},
 		{"reply", fault.New(fault.Unavailable, "the log is away"), false, "reply to bus orders"},
 		{"reply", errors.New("broken"), false, "internal"},
 	} {

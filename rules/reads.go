@@ -169,6 +169,8 @@ func (t *Transform) reads(pointer string) []Read {
 		return []Read{{Pointer: pointer, Whole: true}}
 	case t.path != nil:
 		return []Read{t.path.read(pointer+"/transform/path", t.path.definite)}
+	case t.function != nil:
+		return []Read{{Pointer: pointer + "/transform/function", Whole: true}}
 	case t.template == nil:
 		return nil
 	}

@@ -85,7 +85,8 @@ func TestReads(t *testing.T) {
 			{"target":"d","transform":{"path":"$.data..sku"}},{"target":"e","transform":{"path":"$.data.lines[?@.qty > 1].sku"}},{"target":"f","transform":{"path":"$.data.lines[-1]"}},
 			{"target":"g","transform":{"template":{"x":"${data.a[1].b}","y":"at ${time}: ${data.n * 2}","z":"${rialto.rule}"}}},
 			{"target":"h","transform":{"template":"${rialto.event}"}},
-			{"target":"i","transform":{"paths":{"id":"$.data.id"},"template":"{\"id\":<id>}"}},{"target":"j","transform":{"constant":{}}}]`,
+			{"target":"i","transform":{"paths":{"id":"$.data.id"},"template":"{\"id\":<id>}"}},{"target":"j","transform":{"constant":{}}},
+			{"target":"k","transform":{"function":"f"}}]`,
 			source + ` by /targets/0 whole for a
 /data/id by /targets/1/transform/path whole needed for b
 /data/lines/*/sku by /targets/2/transform/path whole for c
@@ -97,6 +98,7 @@ func TestReads(t *testing.T) {
 /data/n by /targets/6/transform/template for g types number operators *
  by /targets/7/transform/template whole for h
 /data/id by /targets/8/transform/template whole for i
+ by /targets/10/transform/function whole for k
 `},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -229,7 +229,7 @@ type Kept struct {
 	Subject    string       `json:"subject,omitempty"`
 	At         *time.Time   `json:"at,omitempty"` // when it is due, unless it is prepared
 	KeptAt     time.Time    `json:"keptAt"`
-	CheckBack  string       `json:"checkBack,omitempty"`
+	CheckBack  string       `json:"checkBack,omitempty"` // scheme and host
 	CheckAfter string       `json:"checkAfter,omitempty"`
 	Expires    *time.Time   `json:"expires,omitempty"` // when a prepared one is rolled back if nobody decides
 	Duplicate  bool         `json:"duplicate,omitempty"`

@@ -383,7 +383,10 @@ func TestPreparedEventExpires(t *testing.T) {
 	c := f.useClock()
 	f.start()
 	defer func() { f.stop(time.Second) }()
-	f.keep(bridge.AsideRequest{Prepare: true, CheckBack: url}, "asked")
+	asked := f.keep(bridge.AsideRequest{Prepare: true, CheckBack: url + "/check?key=secret"}, "asked")[0]
+	if k, err := f.Prepared(t.Context(), "", asked.Token); err != nil || k.CheckBack != url {
+		t.Errorf("checkBack is shown as %s, %v", k.CheckBack, err)
+	}
 	f.keep(bridge.AsideRequest{Prepare: true}, "silent")
 	f.eventually(func() (string, bool) {
 		c.pass(5 * time.Minute)

@@ -5,6 +5,7 @@ package bridge
 import (
 	"context"
 	"hash/maphash"
+	"net/url"
 	"slices"
 	"strconv"
 
@@ -83,11 +84,20 @@ func (s *aside) describe(story keptStory, rec *event.Record) Kept {
 		return out
 	}
 	end := story.KeptAt.Add(s.o.MaxAge)
-	out.Token, out.Expires, out.CheckBack = tokenOf(story.Bus, ev.Source, ev.ID), &end, story.CheckBack
+	out.Token, out.Expires, out.CheckBack = tokenOf(story.Bus, ev.Source, ev.ID), &end, serverOf(story.CheckBack)
 	if story.CheckBack != "" {
 		out.CheckAfter = story.CheckAfter.String()
 	}
 	return out
+}
+
+// serverOf is scheme and host of a URL, the rest of which may hold a secret.
+func serverOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || raw == "" {
+		return ""
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
 }
 
 // Scheduled returns a scheduled event by its id. bus and source choose, if several have it; "" is any. With both, the answer

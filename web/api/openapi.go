@@ -146,7 +146,7 @@ func (a *API) describe() error {
 	schemas["KeptEvent"] = object([]string{"id", "bus", "source", "type", "keptAt"}, map[string]*huma.Schema{
 		"id": text("of the event"), "token": text("of a prepared one"), "bus": text(""), "source": text(""), "type": text(""), "subject": text(""),
 		"at":     {Type: "string", Format: "date-time", Description: "when a scheduled one is stored"},
-		"keptAt": {Type: "string", Format: "date-time"}, "checkBack": text("URL that is asked when no decision comes"), "checkAfter": text("such as 1m0s"),
+		"keptAt": {Type: "string", Format: "date-time"}, "checkBack": text("scheme and host of the URL that is asked when no decision comes"), "checkAfter": text("such as 1m0s"),
 		"expires": {Type: "string", Format: "date-time", Description: "when a prepared one is rolled back by itself"}, "event": ref("Event")})
 	schemas["Decision"] = object([]string{"state", "id"}, map[string]*huma.Schema{
 		"state": text("committed or rolledback"), "id": text("of the event"), "position": text("<stream>:<sequence>, if it was committed")})

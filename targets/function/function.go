@@ -125,12 +125,12 @@ func (t *target) complete(ev *event.Event, delivery string, n int, hops int32) {
 	slices.SortFunc(ev.Extensions, func(a, b event.Attribute) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// hopsOf is how many functions an event has gone through. One that was published with another value than a number counts
-// as none.
+// hopsOf is how many functions an event has gone through, 0 to MaxHops, whatever it was published with. Another value than a
+// number counts as none.
 func hopsOf(ev *event.Event) int32 {
 	for _, a := range ev.Extensions {
 		if n, ok := a.Value.(int32); ok && a.Name == HopsExtension {
-			return max(n, 0)
+			return min(max(n, 0), MaxHops)
 		}
 	}
 	return 0

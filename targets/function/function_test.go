@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -124,7 +125,7 @@ func TestReplies(t *testing.T) {
 	if _, bus, err := deliver(t, w, `{"function":"f","replyBus":"replies"}`, said, nil); err != nil || bus != "replies" {
 		t.Errorf("replies on %s, %v", bus, err)
 	}
-	for hops, permanent := range map[int32]bool{0: false, 7: false, 8: true, 1 << 30: true, -5: false} {
+	for hops, permanent := range map[int32]bool{0: false, 7: false, 8: true, math.MaxInt32: true, -5: false} {
 		ev := said
 		ev.Extensions = []event.Attribute{{Name: function.HopsExtension, Value: hops}}
 		_, _, err := deliver(t, w, `{"function":"f"}`, ev, nil)

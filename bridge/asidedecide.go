@@ -159,13 +159,27 @@ func (s *aside) decided(ctx context.Context, bus, source, id string, commit bool
 	return &Decision{State: endRolledBack, ID: id}, nil
 }
 
-// pursue sees to a prepared event whose producer is silent: it was committed before a crash, it is too old, or it is to be
-// asked for.
+// pursue sees to a prepared event whose producer is silent. The place for a question comes first, so that however many wait for
+// one, their messages are not read over and over.
 func (s *aside) pursue(k *kept) {
+	select {
+	case s.asking <- struct{}{}:
+	default:
+		s.later(k, askTimeout)
+		return
+	}
+	if !s.see(k) {
+		<-s.asking
+	}
+}
+
+// see does what there is to do about a prepared event: it was committed before a crash, it is too old, or its producer is to be
+// asked. Then it returns true, and the question gives back its place.
+func (s *aside) see(k *kept) (asks bool) {
 	rec, story, err := s.read(s.b.hard, k)
 	if isGone(err) {
 		s.lose(k)
-		return
+		return false
 	}
 	var there bool
 	if err == nil {
@@ -179,10 +193,10 @@ func (s *aside) pursue(k *kept) {
 	}
 	if err != nil {
 		s.failed(k, err)
-		return
+		return false
 	}
 	if there {
-		return
+		return false
 	}
 	now := s.b.o.Now()
 	switch first, end := s.firstTime(story), story.KeptAt.Add(s.o.MaxAge); {
@@ -196,7 +210,9 @@ func (s *aside) pursue(k *kept) {
 		s.later(k, end.Sub(now))
 	default:
 		s.ask(k, rec, story)
+		return true
 	}
+	return false
 }
 
 // preparedExpired is the type of the event about a prepared event that nobody decided about, on bus default.
@@ -232,14 +248,9 @@ const (
 	maxAnswer = 4 << 10 // bytes of an answer
 )
 
-// ask asks the producer of a prepared event in a goroutine that the bridge waits for. Meanwhile anybody may decide.
+// ask asks the producer of a prepared event in a goroutine that the bridge waits for, and gives back the place that the caller
+// has. Meanwhile anybody may decide.
 func (s *aside) ask(k *kept, rec *event.Record, story keptStory) {
-	select {
-	case s.asking <- struct{}{}:
-	default:
-		s.later(k, time.Second)
-		return
-	}
 	s.mu.Lock()
 	s.release(k)
 	s.mu.Unlock()

@@ -31,6 +31,7 @@ type catalogEntry struct {
 	MoreSources bool          `json:"moreSources,omitempty"`
 	Schema      *boundDoc     `json:"schema,omitempty"`
 	Consumers   []consumerDoc `json:"consumers"`
+	More        int           `json:"more,omitempty"` // consumers that are not listed
 }
 
 type hourDoc struct {
@@ -80,7 +81,7 @@ func (a *API) catalog(ctx context.Context, in *catalogIn) (*documentOut, error) 
 			page.Cursor = base64.RawURLEncoding.EncodeToString([]byte(page.Items[in.Limit-1].key()))
 			break
 		}
-		e.Consumers = a.consumersOf(list, e.Bus, e.Type)
+		e.Consumers, e.More = a.consumersOf(list, e.Bus, e.Type)
 		page.Items = append(page.Items, e)
 	}
 	return pageOut(page, func(e catalogEntry) catalogEntry { return e })
@@ -165,7 +166,8 @@ func (a *API) addCatalog() {
 		"hours":   list(object([]string{"hour", "events"}, map[string]*huma.Schema{"hour": moment, "events": number})),
 		"sources": list(text("")), "moreSources": truth,
 		"schema":    object([]string{"group", "schema"}, map[string]*huma.Schema{"group": text(""), "schema": text(""), "version": number}),
-		"consumers": list(object([]string{"rule", "target", "reads"}, map[string]*huma.Schema{"bus": text("if the entry has none"), "rule": text(""), "target": text(""), "reads": list(ref("Read"))}))})
+		"consumers": list(object([]string{"rule", "target", "reads"}, map[string]*huma.Schema{"bus": text("if the entry has none"), "rule": text(""), "target": text(""), "reads": list(ref("Read"))})),
+		"more":      {Type: "integer", Description: "consumers that are not listed"}})
 	place := object([]string{"types", "always", "required"}, map[string]*huma.Schema{"types": list(text("a JSON type, or integer")), "values": list(&huma.Schema{}),
 		"always": {Type: "boolean", Description: "in every document"}, "required": {Type: "boolean", Description: "wherever what it is in is there"}})
 	verdict := text("unaffected, mayBreak or breaks")

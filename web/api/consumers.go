@@ -81,14 +81,21 @@ type consumerDoc struct {
 	Reads  []readDoc `json:"reads"`
 }
 
-// consumersOf lists who gets events of a type on a bus; on any if bus is "".
-func (a *API) consumersOf(list []*busRule, bus, eventType string) []consumerDoc {
-	out := []consumerDoc{}
+// maxConsumers is how many consumers an entry of the catalog lists.
+const maxConsumers = 1000
+
+// consumersOf lists who gets events of a type on a bus, on any if bus is "", and how many more do.
+func (a *API) consumersOf(list []*busRule, bus, eventType string) (out []consumerDoc, more int) {
+	out = []consumerDoc{}
 	for _, r := range list {
 		if !r.on(bus) || !r.takes(eventType) {
 			continue
 		}
 		for _, t := range r.rule.Targets {
+			if len(out) == maxConsumers {
+				more++
+				continue
+			}
 			c := consumerDoc{Bus: r.bus, Rule: r.rule.Name, Target: t.Target, Reads: []readDoc{}}
 			if bus != "" {
 				c.Bus = ""
@@ -99,7 +106,7 @@ func (a *API) consumersOf(list []*busRule, bus, eventType string) []consumerDoc 
 			out = append(out, c)
 		}
 	}
-	return out
+	return out, more
 }
 
 // hasTarget reports whether a rule for events of a type delivers to a target.

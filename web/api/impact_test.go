@@ -206,6 +206,7 @@ func TestCatalog(t *testing.T) {
 		Hours          []struct{ Events int }
 		Sources        []string
 		MoreSources    bool
+		More           int
 		Schema         *struct {
 			Group, Schema string
 			Version       int
@@ -257,6 +258,12 @@ func TestCatalog(t *testing.T) {
 	}
 	if unseen := paged[3]; len(unseen.Consumers) != 2 || unseen.Consumers[0].Bus != "default" {
 		t.Errorf("of a type that was not seen: %+v", unseen)
+	}
+	for i := range 1003 {
+		s.addRule(fmt.Sprintf(`{"name":"r%d","pattern":{"type":["invoice"]},"targets":[{"target":"log"}]}`, i))
+	}
+	if many := list("?type=invoice"); len(many) != 1 || len(many[0].Consumers) != 1000 || many[0].More != 3 || paged[1].More != 0 {
+		t.Errorf("of many consumers %d are listed, and %d more are said to be", len(many[0].Consumers), many[0].More)
 	}
 	s.do("GET", "/v1/catalog?bus=none", "").want(t, http.StatusNotFound)
 	s.do("GET", "/v1/catalog?cursor=*", "").want(t, http.StatusBadRequest)

@@ -4,12 +4,14 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/store"
 	"github.com/rialto-bridge/rialto/internal/store/kv"
 	"github.com/rialto-bridge/rialto/rules"
@@ -120,6 +122,55 @@ func functionKind(l *function.Library) api.Kind {
 		Normalize: l.Normalize,
 		Status:    func(name string, _ bool) any { return l.Status(name) },
 	}
+}
+
+// pinsKeptCode is the kind of rules, which may pin code that is kept, and what they pinned before.
+func pinsKeptCode(k api.Kind, l *function.Library) api.Kind {
+	normalize := k.Normalize
+	k.Normalize = func(ctx context.Context, doc, old []byte) ([]byte, error) {
+		doc, err := normalize(ctx, doc, old)
+		if err != nil {
+			return nil, err
+		}
+		was := pinsOf(old)
+		var bad []fault.Detail
+		for i, digest := range pinsOf(doc) {
+			if digest == "" || slices.Contains(was, digest) {
+				continue
+			}
+			err := l.CheckCode(ctx, digest)
+			if err != nil && fault.KindOf(err) != fault.NotFound {
+				return nil, err
+			}
+			if err != nil {
+				bad = append(bad, fault.Detail{Pointer: fmt.Sprintf("/targets/%d/transform/code", i), Detail: "no code with this digest is kept"})
+			}
+		}
+		return doc, fault.Collect(bad)
+	}
+	return k
+}
+
+// pinsOf is, for each target of a rule, the version that its transform pins; "" = none.
+func pinsOf(doc []byte) []string {
+	var rule struct {
+		Targets []struct {
+			Transform json.RawMessage `json:"transform"`
+		} `json:"targets"`
+	}
+	if json.Unmarshal(doc, &rule) != nil {
+		return nil // there is none before the first write; what is written was checked
+	}
+	pins := make([]string, len(rule.Targets))
+	for i, t := range rule.Targets {
+		var transform struct {
+			Code string `json:"code"`
+		}
+		if json.Unmarshal(t.Transform, &transform) == nil { // else it is a word, or missing
+			pins[i] = transform.Code
+		}
+	}
+	return pins
 }
 
 // applyFunctions puts functions in force, and returns the rules to put in force again: those that use them, since a rule

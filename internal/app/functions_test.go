@@ -180,6 +180,7 @@ func TestFunctionRefusals(t *testing.T) {
 		{"PUT", "/v1/buses/default/rules/r", `{"pattern":{"type":["a"]},"targets":[{"target":"none","transform":{"function":"none"}}]}`, "", `"pointer":"/targets/0/transform/function"`},
 		{"PUT", "/v1/buses/default/rules/r", `{"pattern":{"type":["a"]},"targets":[{"target":"none","transform":{"function":"f","code":"1"}}]}`, "", `"pointer":"/targets/0/transform/code"`},
 		{"PUT", "/v1/buses/default/rules/r", `{"pattern":{"type":["a"]},"targets":[{"target":"none","transform":{"code":"` + digest + `"}}]}`, "", `goes with a function`},
+		{"PUT", "/v1/buses/default/rules/r", `{"pattern":{"type":["a"]},"targets":[{"target":"none","transform":{"function":"f","code":"` + unknown + `"}}]}`, "", `"pointer":"/targets/0/transform/code"`},
 		{"GET", "/v1/functions/f/code?digest=" + unknown, "", "", "has no version"},
 		{"GET", "/v1/functions/f/code?version=1", "", "", `"pointer":"/version"`},
 		{"GET", "/v1/functions/none/code", "", "", "there is no function none"},

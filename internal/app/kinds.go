@@ -124,7 +124,13 @@ func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge, g *mqttgw.Gatew
 
 // kinds is the list of kinds of definition; what their devices are doing is known once the gateway is there.
 func (a *App) kinds() []api.Kind {
-	return append(definitionKinds(a.catalog, a.bridge, a.gateway, a.vault, a.lintRule), a.vault.keepsSecrets(sourceKind(a.sourceKinds, a.sources)), functionKind(a.functions))
+	kinds := definitionKinds(a.catalog, a.bridge, a.gateway, a.vault, a.lintRule)
+	for i, k := range kinds {
+		if k.Name == kindRule {
+			kinds[i] = pinsKeptCode(k, a.functions)
+		}
+	}
+	return append(kinds, a.vault.keepsSecrets(sourceKind(a.sourceKinds, a.sources)), functionKind(a.functions))
 }
 
 // parseIssuer reads an issuer that asks nobody for keys.

@@ -142,6 +142,12 @@ func (l *Library) Code(ctx context.Context, name, digest string) ([]byte, error)
 	return nil, noVersion(name, digest)
 }
 
+// CheckCode returns nil if code is kept, NotFound if it is not; digest is sha256:<hex>.
+func (l *Library) CheckCode(ctx context.Context, digest string) error {
+	_, err := l.code(ctx, digest)
+	return err
+}
+
 func noFunction(name string) error { return fault.New(fault.NotFound, "there is no function %s", name) }
 
 func noVersion(name, digest string) error {

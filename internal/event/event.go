@@ -67,6 +67,44 @@ type Record struct {
 	Received time.Time // when the bridge accepted it; set by bridge.Ingest, stored with nanoseconds
 	Minted   bool      // the bridge chose the id, so it is not deduplicated
 	MQTT     *Origin   // non-nil for an event that was published over MQTT
+	Hops     []Hop     // where the event stood before, for one that came over links; the first is where it was accepted
+}
+
+// Hop is a place in the log of another bridge from which an event was forwarded.
+type Hop struct {
+	Instance string // of the bridge: 1 to 32 of a-z and 0-9
+	Position Position
+}
+
+// MaxHops is how many bridges an event may pass.
+const MaxHops = 16
+
+// Passed reports whether the event has been in a bridge before.
+func (r *Record) Passed(instance string) bool {
+	for i := range r.Hops {
+		if r.Hops[i].Instance == instance {
+			return true
+		}
+	}
+	return false
+}
+
+// DedupKey returns what the record is recognised by when it is sent again; the zero Key if it is not. For an event of another
+// bridge that is the place where that accepted it, whatever way it came; else source and id, if they were the producer's.
+func (r *Record) DedupKey() Key {
+	switch {
+	case len(r.Hops) > 0:
+		return r.Hops[0].key()
+	case r.Minted:
+		return Key{}
+	}
+	return r.Event.Key()
+}
+
+// key cannot be that of an event: a source holds no NUL.
+func (h Hop) key() Key {
+	sum := sha256.Sum256([]byte("\x00hop\x00" + h.Instance + "\x00" + h.Position.String()))
+	return Key(sum[:16])
 }
 
 // Origin is how an event was published over MQTT, kept so that it can be passed on to subscribers without loss.

@@ -22,6 +22,7 @@ const (
 	headerClient     = "Rialto-Client"     // MQTT client id
 	headerPrincipal  = "Rialto-Principal"  // who published over MQTT
 	headerProperties = "Rialto-Properties" // base64 of the raw MQTT 5 properties
+	headerHops       = "Rialto-Hops"       // <instance>/<stream>:<sequence> of each hop, separated by blanks
 	headerSparkplug  = "Rialto-Sparkplug"  // base64 of what a Sparkplug B payload leaves to its birth; may be empty
 )
 
@@ -64,7 +65,55 @@ func AppendNATS(dst []byte, r *Record) []byte {
 	if r.MQTT != nil {
 		dst = appendOrigin(dst, r.MQTT, e.Subject)
 	}
+	if len(r.Hops) > 0 {
+		dst = appendHops(dst, r.Hops)
+	}
 	return append(dst, '\r', '\n')
+}
+
+func appendHops(dst []byte, hops []Hop) []byte {
+	dst = append(dst, headerHops+":"...)
+	for i := range hops {
+		h := &hops[i]
+		dst = append(append(append(dst, ' '), h.Instance...), '/')
+		dst = append(append(dst, h.Position.Stream...), ':')
+		dst = strconv.AppendUint(dst, h.Position.Seq, 10)
+	}
+	return append(dst, '\r', '\n')
+}
+
+// parseHops is the inverse of appendHops.
+func parseHops(s string) ([]Hop, error) {
+	hops := make([]Hop, 0, strings.Count(s, " ")+1)
+	for word := range strings.SplitSeq(s, " ") {
+		instance, place, ok := strings.Cut(word, "/")
+		at, err := ParsePosition(place)
+		if !ok || err != nil || !IsInstance(instance) || !isStream(at.Stream) || len(hops) == MaxHops {
+			return nil, errHeader
+		}
+		hops = append(hops, Hop{instance, at})
+	}
+	return hops, nil
+}
+
+// IsInstance reports whether s can be the name of a bridge in a Hop.
+func IsInstance(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return len(s) > 0 && len(s) <= 32
+}
+
+// isStream reports whether s can be the name of a stream: letters, digits, _ and -.
+func isStream(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' {
+			return false
+		}
+	}
+	return len(s) > 0 && len(s) <= 128
 }
 
 func appendHeader(dst []byte, name, value string) []byte {
@@ -257,6 +306,8 @@ func (d *natsDecoder) header(name, value string) error {
 		d.origin.Principal, err = decodeStored(value)
 	case headerProperties:
 		d.origin.Properties, err = base64.StdEncoding.DecodeString(value)
+	case headerHops:
+		d.rec.Hops, err = parseHops(value)
 	case headerSparkplug:
 		d.origin.Sparkplug, err = base64.StdEncoding.DecodeString(value)
 	}

@@ -57,9 +57,11 @@ var records = map[string]event.Record{
 			Properties: []byte{0x01, 0x01, 0x26, 0, 1, 'a', 0, 1, 'b', 0x26, 0, 1, 'a', 0, 1, 'b'}}},
 	"mqtt 3.1.1, own subject": {Event: event.Event{ID: "1", Source: "/s", Type: "t", Subject: "other"},
 		MQTT: &event.Origin{Topic: "boxes/17", Version: 4, QoS: 1}},
-	"mqtt, odd":         {Event: event.Event{ID: "1", Source: "/s", Type: "t", Subject: "s"}, MQTT: &event.Origin{Version: 5, Properties: []byte{}}},
-	"mqtt, sparkplug":   {Event: event.Event{ID: "1", Source: "/s", Type: "t", Data: []byte{8, 1}}, MQTT: &event.Origin{Topic: "spBv1.0/g/NDATA/n", Version: 4, Sparkplug: []byte{0, 3, 1, 'a'}}},
-	"mqtt, born":        {Event: event.Event{ID: "1", Source: "/s", Type: "t"}, MQTT: &event.Origin{Topic: "spBv1.0/g/NBIRTH/n", Version: 4, Sparkplug: []byte{}}},
+	"mqtt, odd":       {Event: event.Event{ID: "1", Source: "/s", Type: "t", Subject: "s"}, MQTT: &event.Origin{Version: 5, Properties: []byte{}}},
+	"mqtt, sparkplug": {Event: event.Event{ID: "1", Source: "/s", Type: "t", Data: []byte{8, 1}}, MQTT: &event.Origin{Topic: "spBv1.0/g/NDATA/n", Version: 4, Sparkplug: []byte{0, 3, 1, 'a'}}},
+	"mqtt, born":      {Event: event.Event{ID: "1", Source: "/s", Type: "t"}, MQTT: &event.Origin{Topic: "spBv1.0/g/NBIRTH/n", Version: 4, Sparkplug: []byte{}}},
+	"hops": {Event: event.Event{ID: "1", Source: "/s", Type: "t"}, Received: received, Hops: []event.Hop{
+		{Instance: "a1", Position: event.Position{Stream: "EV_default", Seq: 1}}, {Instance: "0192f0c48f2b7c1d", Position: event.Position{Stream: "EV_a-b", Seq: math.MaxUint64}}}},
 	"mqtt, raw control": {Event: event.Event{ID: "1", Source: "/s", Type: "t"}, MQTT: &event.Origin{Topic: "a\r\nb\x01", Version: 5}},
 }
 
@@ -115,6 +117,11 @@ var brokenHeaders = map[string]string{
 	"bad received":     natsMinimal + "Rialto-Received: never\r\n\r\n",
 	"bad mqtt":         natsMinimal + "Rialto-Mqtt: 5\r\n\r\n",
 	"bad properties":   natsMinimal + "Rialto-Mqtt: 5 1 0\r\nRialto-Properties: *\r\n\r\n",
+	"no hop":           natsMinimal + "Rialto-Hops: \r\n\r\n",
+	"hop of nobody":    natsMinimal + "Rialto-Hops: /EV_a:1\r\n\r\n",
+	"hop to nowhere":   natsMinimal + "Rialto-Hops: a/EV_a:0\r\n\r\n",
+	"hop, bad stream":  natsMinimal + "Rialto-Hops: a/EV a:1\r\n\r\n",
+	"too many hops":    natsMinimal + "Rialto-Hops:" + strings.Repeat(" a/EV_a:1", event.MaxHops+1) + "\r\n\r\n",
 	"type of nothing":  natsMinimal + "Rialto-Types: e=i\r\n\r\n",
 	"type not fitting": natsMinimal + "ce-e: x\r\nRialto-Types: e=i\r\n\r\n",
 	"unknown type":     natsMinimal + "ce-e: x\r\nRialto-Types: e=f\r\n\r\n",

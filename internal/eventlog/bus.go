@@ -119,9 +119,12 @@ func (b *Bus) Types(ctx context.Context) (map[string]uint64, error) {
 	return out, err
 }
 
-// mintedLine is in the header of events whose id the bridge chose (event.AppendNATS): they need not be decoded to be
-// passed over.
-var mintedLine = []byte("\r\nRialto-Minted: 1\r\n")
+// mintedLine is in the header of events whose id a bridge chose (event.AppendNATS): they need not be decoded to be
+// passed over, unless they came from another bridge, as hopsLine says.
+var (
+	mintedLine = []byte("\r\nRialto-Minted: 1\r\n")
+	hopsLine   = []byte("\r\nRialto-Hops: ")
+)
 
 // loadDedup reads the ids of the window from the tail of the log.
 func (b *Bus) loadDedup(ctx context.Context) error {
@@ -136,11 +139,11 @@ func (b *Bus) loadDedup(ctx context.Context) error {
 		if looked++; looked%ctxEvery == 0 && ctx.Err() != nil {
 			return false
 		}
-		if time.Unix(0, r.time).Before(since.Add(-timeSlack)) || bytes.Contains(r.header, mintedLine) {
+		if time.Unix(0, r.time).Before(since.Add(-timeSlack)) || bytes.Contains(r.header, mintedLine) && !bytes.Contains(r.header, hopsLine) {
 			return true
 		}
-		if rec := b.decode(r); rec != nil && !rec.Minted && rec.Received.After(since) {
-			b.dedup.load(rec.Event.Key(), r.seq, rec.Received)
+		if rec := b.decode(r); rec != nil && rec.DedupKey() != (event.Key{}) && rec.Received.After(since) {
+			b.dedup.load(rec.DedupKey(), r.seq, rec.Received)
 		}
 		return true
 	})
@@ -179,9 +182,7 @@ func (b *Bus) Append(ctx context.Context, rec *event.Record, done func(Receipt))
 	it.size = len(it.subject) + len(it.header) + len(it.data)
 	err := b.stream.checkSize(it.header, it.data)
 	if err == nil {
-		if !rec.Minted {
-			it.key = rec.Event.Key()
-		}
+		it.key = rec.DedupKey()
 		err = b.stream.enqueue(ctx, it)
 	}
 	if err != nil {

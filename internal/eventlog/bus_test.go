@@ -50,6 +50,37 @@ func TestDuplicates(t *testing.T) {
 	}
 }
 
+// An event of another bridge is known by where that accepted it: whatever way it comes, and whoever chose its id.
+func TestDedupOfForwarded(t *testing.T) {
+	hop := func(seq uint64) event.Hop {
+		return event.Hop{Instance: "a", Position: event.Position{Stream: "EV_x", Seq: seq}}
+	}
+	direct, around, again, minted, own := record(1), record(1), record(1), record(2), record(1)
+	for _, r := range []*event.Record{direct, around, again, minted, own} {
+		r.Received = time.Now()
+	}
+	direct.Hops = []event.Hop{hop(7)}
+	around.Hops = []event.Hop{hop(7), {Instance: "b", Position: event.Position{Stream: "EV_y", Seq: 1}}}
+	again.Hops = []event.Hop{hop(8)} // the producer has used its id twice, far apart
+	minted.Minted, minted.Hops = true, []event.Hop{hop(9)}
+	want := []eventlog.Receipt{{Pos: pos(1)}, {Pos: pos(1), Duplicate: true}, {Pos: pos(2)}, {Pos: pos(3)}, {Pos: pos(3), Duplicate: true}, {Pos: pos(4)}}
+	dir := t.TempDir()
+	l := open(t, eventlog.Options{Dir: dir})
+	got := appendAll(t, openBus(t, l, "default"), direct, around, again, minted, minted, own)
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("receipt %d = %+v, want %+v", i, got[i], want[i])
+		}
+	}
+	closeLog(t, l)
+	b := openBus(t, open(t, eventlog.Options{Dir: dir}), "default")
+	for i, r := range appendAll(t, b, around, again, minted, own) {
+		if !r.Duplicate || r.Pos != pos(uint64(i+1)) {
+			t.Errorf("after a restart, receipt %d = %+v, want a duplicate", i, r)
+		}
+	}
+}
+
 func pos(seq uint64) event.Position { return event.Position{Stream: "EV_default", Seq: seq} }
 
 // A duplicate of an event that is on its way is completed after that event, and fails with it.
@@ -274,7 +305,22 @@ func TestTrim(t *testing.T) {
 	if tr, err := b.Trim(t.Context(), eventlog.TrimPolicy{MaxAge: time.Hour, Protect: math.MaxUint64, Now: time.Now()}); err != nil || tr.Blocks != 0 {
 		t.Errorf("Trim of what is an hour old = %+v, %v", tr, err)
 	}
+	refused := errors.New("refused")
+	told := uint64(0)
+	before := func(first uint64) error {
+		told = first
+		if _, err := b.Get(t.Context(), first-1); err != nil {
+			t.Errorf("Get(%d) before it is trimmed = %v", first-1, err)
+		}
+		return refused
+	}
+	if tr, err := b.Trim(t.Context(), eventlog.TrimPolicy{MaxBytes: 1, Protect: 200, Before: before}); !errors.Is(err, refused) || tr.Blocks != 0 || told == 0 {
+		t.Errorf("Trim that is refused = %+v, %v, told %d", tr, err, told)
+	}
 	tr, err := b.Trim(t.Context(), eventlog.TrimPolicy{MaxBytes: 1, Protect: 200})
+	if tr.First != told {
+		t.Errorf("Trim leaves what is from %d on, and told %d", tr.First, told)
+	}
 	if err != nil || tr.Blocks != 2 || tr.First <= 150 || tr.First > 200 || b.First() != tr.First {
 		t.Errorf("Trim below 200 = %+v, %v", tr, err)
 	}

@@ -19,6 +19,9 @@ type TrimPolicy struct {
 	MaxBytes int64         // 0: no limit
 	Protect  uint64        // nothing at or above this sequence goes; 0 protects all, math.MaxUint64 nothing
 	Now      time.Time     // zero: the log's clock
+	// Before, if it is not nil, is told from where on events stay, while those below can still be read. An error leaves all
+	// there, and is returned. Other trims of the stream wait for it; appends do not.
+	Before func(first uint64) error
 }
 
 // Trimmed says what went.
@@ -71,6 +74,11 @@ func (s *Stream) Trim(ctx context.Context, p TrimPolicy) (Trimmed, error) {
 		return Trimmed{First: s.First()}, nil
 	}
 	first := list[n].first
+	if p.Before != nil {
+		if err := p.Before(first); err != nil {
+			return Trimmed{First: s.First()}, err
+		}
+	}
 	s.firstSeq.Store(first) // readers get ErrGone before the files go
 	err := s.syncer.exclusive(func() error {
 		st, err := s.log.js.Stream(ctx, s.name)

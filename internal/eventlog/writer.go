@@ -124,7 +124,7 @@ func (s *Stream) enqueue(ctx context.Context, it item) error {
 		s.mu.Unlock()
 		return ErrClosed
 	}
-	if it.rec != nil && !it.rec.Minted {
+	if it.rec != nil && it.key != (event.Key{}) {
 		var dup bool
 		if it.flight, dup = s.dedup.enter(it.key, s.log.opts.Now()); dup {
 			*it.pooled = it.header[:0]

@@ -89,6 +89,16 @@ func (r *Record) Passed(instance string) bool {
 	return false
 }
 
+// Stood returns the sequence at which the event stood in a stream of another bridge; 0 if it did not.
+func (r *Record) Stood(instance, stream string) uint64 {
+	for i := range r.Hops {
+		if r.Hops[i].Instance == instance && r.Hops[i].Position.Stream == stream {
+			return r.Hops[i].Position.Seq
+		}
+	}
+	return 0
+}
+
 // DedupKey returns what the record is recognised by when it is sent again; the zero Key if it is not. For an event of another
 // bridge that is the place where that accepted it, whatever way it came; else source and id, if they were the producer's.
 func (r *Record) DedupKey() Key {

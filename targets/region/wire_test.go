@@ -38,7 +38,7 @@ func TestBatchComesBackAsItWas(t *testing.T) {
 		{Main, 5, 300, forwarded()},
 		{Urgent, 1, 1 << 40, forwarded()},
 		{Main, 1, 9, nil},
-		{Main, 4096, 4096, []Forwarded{{4096, &event.Record{Event: event.Event{ID: strings.Repeat("i", 1000), Source: "/s", Type: "t", Data: make([]byte, 1<<20)}}}}},
+		{Main, 4096, 4096, []Forwarded{{4096, &event.Record{Event: event.Event{ID: strings.Repeat("i", 1000), Source: "/s", Type: "t", Data: make([]byte, 70_000)}}}}},
 	} {
 		got, err := parseBatch(encode(want.Lane, want.From, want.To, want.Events), event.Limits{})
 		if err != nil {

@@ -97,7 +97,7 @@ func (b *Bridge) enforce(p *path, doc *BusDoc, rec *event.Record) (*path, error)
 	case err == nil || !misfit && warns:
 		return p, nil
 	case !misfit || doc.SchemaPolicy == PolicyReject:
-		b.metrics.refused.WithLabelValues(p.name, fault.KindOf(err).String()).Inc()
+		p.refused(fault.KindOf(err).String())
 		return nil, err
 	}
 	mark(&rec.Event, ViolationAttribute, reasons(err))
@@ -135,7 +135,7 @@ func (b *Bridge) validate(p *path, rec *event.Record) error {
 func (b *Bridge) divert(p *path, to string, rec *event.Record) (*path, error) {
 	q, err := b.path(to)
 	if err != nil {
-		b.metrics.refused.WithLabelValues(p.name, fault.Unavailable.String()).Inc()
+		p.refused(fault.Unavailable.String())
 		return nil, &fault.Error{Kind: fault.Unavailable, Message: "the event does not fit its schema, and there is no bus " + strconv.Quote(to) + " for such", Err: err}
 	}
 	mark(&rec.Event, QuarantineAttribute, p.name)

@@ -85,6 +85,9 @@ type Bridge struct {
 
 	announceEvery time.Duration // const announceEvery
 
+	followers atomic.Pointer[Followers]
+	pressure  chan struct{} // 1: a bus that refuses is running full
+
 	opening  sync.Mutex // held while a bus is opened or removed: one at a time
 	closing  sync.Once
 	closeErr error // of the first Close
@@ -136,7 +139,7 @@ func New(ctx context.Context, o Options) (*Bridge, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open what is known of targets: %w", err)
 	}
-	b := &Bridge{standings: stand, announceEvery: announceEvery, hands: newHands(), o: o, log: o.Logger.With("component", "bridge"), dead: dead, rules: newRuleCache(),
+	b := &Bridge{standings: stand, announceEvery: announceEvery, hands: newHands(), o: o, log: o.Logger.With("component", "bridge"), dead: dead, rules: newRuleCache(), pressure: make(chan struct{}, 1),
 		paths: make(map[string]*path), lanes: make(map[string]*lane)}
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	b.hard, b.hardStop = context.WithCancel(context.WithoutCancel(ctx))
@@ -265,7 +268,9 @@ func (b *Bridge) SetBus(ctx context.Context, doc *BusDoc) error {
 	b.mu.RUnlock()
 	if ok {
 		p.doc.Store(doc)
+		p.overflow.limit.Store(overflowLimit(doc))
 		p.log.SetDedupWindow(doc.window())
+		b.press()
 		return nil
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -3,6 +3,7 @@
 package bridge
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/rules"
 )
 
 // BusDoc is the definition of a bus.
@@ -23,7 +25,11 @@ type BusDoc struct {
 	Labels      map[string]string
 	MaxAge      time.Duration // retention by age; default 7 days
 	MaxBytes    int64         // retention by size; 0 = the bus's share of the store
+	Overflow    string        // what happens when it is full: OverflowOldest, ...
+	Reserve     int           // of OverflowPriority: percent of MaxBytes that only events which match its pattern may use; default 20
 	DedupWindow time.Duration // 0-24 h, default 2 min; 0 switches dedup off
+
+	priority *rules.Index // of OverflowPriority: one rule, whose pattern it is
 
 	SchemaPolicy    string  // what becomes of an event that does not fit its schema: a Policy
 	SchemaSample    float64 // share of the events that PolicyWarn looks at; default 1
@@ -44,7 +50,10 @@ const (
 	defaultMaxAge      = 7 * 24 * time.Hour
 	defaultDedupWindow = 2 * time.Minute
 	maxDedupWindow     = 24 * time.Hour
-	minMaxBytes        = 64 << 20
+	minMaxBytes        = 16 << 20 // retention never removes the two newest blocks of 8 MiB
+	defaultReserve     = 20
+	minReserve         = 1
+	maxReserve         = 90
 )
 
 // namePattern is what every resource name matches (DESIGN: words).
@@ -61,7 +70,7 @@ func CheckName(s string) string {
 // ParseBus reads a Bus document and refuses what it does not know. Server-owned fields (revision, createdAt, updatedAt,
 // status) are ignored. The error is a *fault.Error with JSON pointers that holds every complaint.
 func ParseBus(doc []byte) (*BusDoc, error) {
-	out := &BusDoc{MaxAge: defaultMaxAge, DedupWindow: defaultDedupWindow, SchemaPolicy: PolicyOff, SchemaSample: 1, QuarantineBus: defaultQuarantineBus}
+	out := &BusDoc{MaxAge: defaultMaxAge, DedupWindow: defaultDedupWindow, Overflow: OverflowOldest, SchemaPolicy: PolicyOff, SchemaSample: 1, QuarantineBus: defaultQuarantineBus}
 	var bad []fault.Detail
 	fields(&bad, "", doc, map[string]func(pointer string, v json.RawMessage){
 		"kind": func(at string, v json.RawMessage) {
@@ -81,11 +90,26 @@ func ParseBus(doc []byte) (*BusDoc, error) {
 				"maxBytes": func(at string, v json.RawMessage) {
 					n, err := parseBytes(v)
 					if err != nil || n < minMaxBytes {
-						complain(&bad, at, "must be a size such as 20GiB, at least 64MiB")
+						complain(&bad, at, "must be a size such as 20GiB, at least "+sizeText(minMaxBytes))
 					}
 					out.MaxBytes = n
 				},
+				"overflow": func(at string, v json.RawMessage) {
+					if read(&bad, at, v, &out.Overflow, "a string") && !slices.Contains(overflows, out.Overflow) {
+						complain(&bad, at, "must be one of "+strings.Join(overflows, ", "))
+					}
+				},
+				"priority": func(at string, v json.RawMessage) {
+					var err error
+					if out.priority, err = parsePriority(at, v); err != nil {
+						bad = append(bad, details(err)...)
+					}
+				},
+				"reserve": func(at string, v json.RawMessage) { out.Reserve = percent(&bad, at, v, minReserve, maxReserve) },
 			})
+			if len(bad) == 0 {
+				out.checkOverflow(&bad, at)
+			}
 		},
 		"dedupWindow": func(at string, v json.RawMessage) { duration(&bad, at, v, 0, maxDedupWindow, &out.DedupWindow) },
 		"schemaPolicy": func(at string, v json.RawMessage) {
@@ -118,6 +142,66 @@ func ParseBus(doc []byte) (*BusDoc, error) {
 		return nil, err
 	}
 	return out, nil
+}
+
+// checkOverflow complains about what does not go together, in a retention that is well-formed.
+func (d *BusDoc) checkOverflow(bad *[]fault.Detail, at string) {
+	if d.Overflow != OverflowPriority {
+		if d.priority != nil {
+			complain(bad, at+"/priority", "is for overflow: priority")
+		}
+		if d.Reserve != 0 {
+			complain(bad, at+"/reserve", "is for overflow: priority")
+		}
+	}
+	if d.Overflow == OverflowOldest {
+		return
+	}
+	if d.MaxBytes == 0 {
+		complain(bad, at+"/maxBytes", "must be said with overflow: "+d.Overflow)
+		return
+	}
+	if d.Overflow == OverflowNewest {
+		if d.MaxBytes < minRefusing {
+			complain(bad, at+"/maxBytes", "must be at least "+sizeText(minRefusing)+" with overflow: newest")
+		}
+		return
+	}
+	d.Reserve = cmp.Or(d.Reserve, defaultReserve)
+	if d.priority == nil {
+		complain(bad, at+"/priority", "must be said with overflow: priority")
+	}
+	if lowOf(d.MaxBytes, d.Reserve) < minRefusing {
+		complain(bad, at+"/maxBytes", fmt.Sprintf("must leave at least %s beside the reserve of %d%%", sizeText(minRefusing), d.Reserve))
+	}
+}
+
+// parsePriority reads a pattern as rules have it. The error points into the document, where the pattern is at a pointer.
+func parsePriority(at string, pattern json.RawMessage) (*rules.Index, error) {
+	doc := slices.Concat([]byte(`{"name":"priority","targets":[{"target":"priority"}],"pattern":`), pattern, []byte("}"))
+	r, err := rules.ParseRule(doc)
+	var index *rules.Index
+	if err == nil {
+		index, err = rules.Compile([]*rules.Rule{r})
+	}
+	var told *fault.Error
+	if !errors.As(err, &told) {
+		return index, fault.At(at, err)
+	}
+	moved := &fault.Error{Kind: told.Kind, Message: told.Message, Err: told.Err}
+	for _, d := range told.Details {
+		moved.Details = append(moved.Details, fault.Detail{Pointer: at + strings.TrimPrefix(d.Pointer, "/pattern"), Detail: d.Detail})
+	}
+	return nil, moved
+}
+
+// details are the complaints of an error that has some.
+func details(err error) []fault.Detail {
+	var told *fault.Error
+	if errors.As(err, &told) && len(told.Details) > 0 {
+		return told.Details
+	}
+	return []fault.Detail{{Detail: err.Error()}}
 }
 
 func complain(bad *[]fault.Detail, pointer, detail string) {
@@ -162,6 +246,23 @@ func duration(bad *[]fault.Detail, pointer string, raw json.RawMessage, lo, hi t
 		return
 	}
 	*to = d
+}
+
+// percent reads a whole share such as "20%".
+func percent(bad *[]fault.Detail, pointer string, raw json.RawMessage, lo, hi int) int {
+	what := fmt.Sprintf("must be a whole share such as 20%%, from %d%% to %d%%", lo, hi)
+	var s string
+	if json.Unmarshal(raw, &s) != nil {
+		complain(bad, pointer, what)
+		return 0
+	}
+	num, ok := strings.CutSuffix(s, "%")
+	n, err := strconv.Atoi(num)
+	if !ok || err != nil || n < lo || n > hi {
+		complain(bad, pointer, what)
+		return 0
+	}
+	return n
 }
 
 var byteUnits = []struct {

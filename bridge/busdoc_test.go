@@ -24,6 +24,13 @@ func TestParseBus(t *testing.T) {
 		doc.MaxAge != 168*time.Hour || doc.DedupWindow != 2*time.Minute {
 		t.Errorf("defaults: %+v, %v", doc, err)
 	}
+	if doc.Overflow != bridge.OverflowOldest || doc.Reserve != 0 {
+		t.Errorf("defaults of overflow: %+v", doc)
+	}
+	if doc, err := bridge.ParseBus([]byte(`{"name":"x","retention":{"maxBytes":"40MiB","overflow":"priority","priority":{"type":["alarm"]}}}`)); err != nil ||
+		doc.Overflow != bridge.OverflowPriority || doc.Reserve != 20 {
+		t.Errorf("priority: %+v, %v", doc, err)
+	}
 	if doc.SchemaPolicy != bridge.PolicyOff || doc.SchemaSample != 1 || doc.QuarantineBus != "quarantine" || doc.SchemaDiscovery {
 		t.Errorf("defaults of schemas: %+v", doc)
 	}
@@ -45,6 +52,23 @@ func TestParseBusNamesTheField(t *testing.T) {
 		{`{"name":"a","retention":{"maxBytes":"many"}}`, "/retention/maxBytes"},
 		{`{"name":"a","retention":{"maxBytes":true}}`, "/retention/maxBytes"},
 		{`{"name":"a","retention":5}`, "/retention"},
+		{`{"name":"a","retention":{"maxBytes":"15MiB"}}`, "/retention/maxBytes"},
+		{`{"name":"a","retention":{"overflow":"refuse"}}`, "/retention/overflow"},
+		{`{"name":"a","retention":{"overflow":1}}`, "/retention/overflow"},
+		{`{"name":"a","retention":{"overflow":"newest"}}`, "/retention/maxBytes"},
+		{`{"name":"a","retention":{"overflow":"newest","maxBytes":"31MiB"}}`, "/retention/maxBytes"},
+		{`{"name":"a","retention":{"overflow":"newest","maxBytes":"1GiB","priority":{"type":["a"]}}}`, "/retention/priority"},
+		{`{"name":"a","retention":{"overflow":"newest","maxBytes":"1GiB","reserve":"20%"}}`, "/retention/reserve"},
+		{`{"name":"a","retention":{"reserve":"20%"}}`, "/retention/reserve"},
+		{`{"name":"a","retention":{"overflow":"priority","maxBytes":"1GiB"}}`, "/retention/priority"},
+		{`{"name":"a","retention":{"overflow":"priority","maxBytes":"1GiB","priority":{}}}`, "/retention/priority"},
+		{`{"name":"a","retention":{"overflow":"priority","maxBytes":"1GiB","priority":{"Typo":["a"]}}}`, "/retention/priority/Typo"},
+		{`{"name":"a","retention":{"overflow":"priority","maxBytes":"1GiB","priority":{"type":"a"}}}`, "/retention/priority/type"},
+		{`{"name":"a","retention":{"overflow":"priority","maxBytes":"1GiB","priority":null}}`, "/retention/priority"},
+		{`{"name":"a","retention":{"overflow":"priority","maxBytes":"1GiB","priority":{"type":["a"]},"reserve":"91%"}}`, "/retention/reserve"},
+		{`{"name":"a","retention":{"overflow":"priority","maxBytes":"1GiB","priority":{"type":["a"]},"reserve":20}}`, "/retention/reserve"},
+		{`{"name":"a","retention":{"overflow":"priority","maxBytes":"1GiB","priority":{"type":["a"]},"reserve":"2.5%"}}`, "/retention/reserve"},
+		{`{"name":"a","retention":{"overflow":"priority","maxBytes":"39MiB","priority":{"type":["a"]}}}`, "/retention/maxBytes"},
 		{`{"name":"a","retention":{"maxAge":"1h","foo":1}}`, "/retention/foo"},
 		{`{"name":"a","retention":{"maxage":"1h"}}`, "/retention/maxage"},
 		{`{"name":"a","dedupWindow":"25h"}`, "/dedupWindow"},

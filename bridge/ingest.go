@@ -20,8 +20,8 @@ type Receipt = eventlog.Receipt
 // room for more. If it returns nil, done is called exactly once, after the commit or the failure, in the order of the
 // log, and must not block. The record belongs to the bridge from then on; its Received is set, and its id if it has none.
 //
-// Errors are *fault.Error: NotFound (no such bus), Full (no room on the disk), Unavailable, Unfit (the event does
-// not fit its schema, and the bus refuses such).
+// Errors are *fault.Error: NotFound (no such bus), Full (no room on the disk, or on a bus whose overflow policy refuses),
+// Unavailable, Unfit (the event does not fit its schema, and the bus refuses such).
 func (b *Bridge) Publish(ctx context.Context, bus string, rec *event.Record, done func(Receipt)) error {
 	p, err := b.path(bus)
 	if err != nil {
@@ -39,11 +39,21 @@ func (b *Bridge) store(ctx context.Context, p *path, rec *event.Record, done fun
 	if rec.Event.ID == "" {
 		rec.Event.ID, rec.Minted = event.NewID(), true
 	}
+	var room int64
+	if l := p.overflow.limit.Load(); l != nil {
+		var err error
+		if room, err = p.reserve(l, rec); err != nil {
+			return err
+		}
+	}
 	err := p.log.Append(ctx, rec, func(r Receipt) {
+		if room > 0 {
+			p.overflow.going.Add(-room)
+		}
 		switch {
 		case r.Err != nil:
 			r.Err = unavailable(r.Err)
-			b.metrics.refused.WithLabelValues(p.name, fault.KindOf(r.Err).String()).Inc()
+			p.refused(fault.KindOf(r.Err).String())
 		case r.Duplicate:
 			p.counters.duplicates.Inc()
 		default:
@@ -52,8 +62,9 @@ func (b *Bridge) store(ctx context.Context, p *path, rec *event.Record, done fun
 		done(r)
 	})
 	if err != nil {
+		p.overflow.going.Add(-room)
 		err = unavailable(err)
-		b.metrics.refused.WithLabelValues(p.name, fault.KindOf(err).String()).Inc()
+		p.refused(fault.KindOf(err).String())
 	}
 	return err
 }

@@ -5,8 +5,10 @@ package bridge
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
@@ -27,22 +29,53 @@ const (
 // maintain is the goroutine that checks the account and trims what retention no longer promises.
 func (b *Bridge) maintain() {
 	defer b.wg.Done()
-	for pause(b.ctx, maintainEvery) {
-		for _, p := range b.allPaths() {
-			b.checkLedger(p)
-			if err := p.trim(b.ctx); err != nil && b.ctx.Err() == nil {
-				b.log.Error("retention failed", "bus", p.name, "err", err)
+	round := time.NewTicker(maintainEvery)
+	defer round.Stop()
+	again := time.NewTimer(0) // when a bus that is running full is looked at again
+	defer again.Stop()
+	pressure, wait := b.pressure, relieveSoon
+	for {
+		select {
+		case <-b.ctx.Done():
+			return
+		case <-round.C:
+			b.maintainAll()
+		case <-pressure:
+			began := time.Now()
+			if b.relieve() {
+				wait = relieveSoon
+				continue
+			}
+			pressure = nil
+			again.Reset(max(wait, relieveShare*time.Since(began)))
+			wait = min(2*wait, relieveEvery)
+		case <-again.C:
+			pressure = b.pressure
+			if slices.ContainsFunc(b.allPaths(), (*path).runsFull) {
+				b.press()
+			} else {
+				wait = relieveSoon
 			}
 		}
-		if err := b.standings.compact(b.ctx, b.o.Now()); err != nil && b.ctx.Err() == nil {
-			b.log.Error("retention failed", "stream", "LANES", "err", err)
+	}
+}
+
+// maintainAll is one round over everything.
+func (b *Bridge) maintainAll() {
+	for _, p := range b.allPaths() {
+		b.checkLedger(p)
+		if err := p.trim(b.ctx); err != nil && b.ctx.Err() == nil {
+			b.log.Error("retention failed", "bus", p.name, "err", err)
 		}
-		if err := b.aside.compact(b.ctx); err != nil && b.ctx.Err() == nil {
-			b.log.Error("retention failed", "stream", "ASIDE", "err", err)
-		}
-		if err := b.trimDead(); err != nil && b.ctx.Err() == nil {
-			b.log.Error("retention failed", "stream", "DEAD", "err", err)
-		}
+	}
+	if err := b.standings.compact(b.ctx, b.o.Now()); err != nil && b.ctx.Err() == nil {
+		b.log.Error("retention failed", "stream", "LANES", "err", err)
+	}
+	if err := b.aside.compact(b.ctx); err != nil && b.ctx.Err() == nil {
+		b.log.Error("retention failed", "stream", "ASIDE", "err", err)
+	}
+	if err := b.trimDead(); err != nil && b.ctx.Err() == nil {
+		b.log.Error("retention failed", "stream", "DEAD", "err", err)
 	}
 }
 
@@ -73,8 +106,10 @@ func (b *Bridge) checkLedger(p *path) {
 }
 
 // trim applies the retention of a bus. Nothing at or above the floor, and nothing a pending delivery needs, is removed,
-// and nothing that the views would ask for after a crash.
+// and nothing that the views would ask for after a crash; on a bus that refuses when it is full, nothing that a follower needs.
 func (p *path) trim(ctx context.Context) error {
+	p.trimming.Lock()
+	defer p.trimming.Unlock()
 	j := p.b.o.Journal
 	doc := p.doc.Load()
 	redriven, needed, err := j.OldestNeeded(p.name)
@@ -90,16 +125,23 @@ func (p *path) trim(ctx context.Context) error {
 	if needed > 0 {
 		protect = min(protect, needed)
 	}
-	if err := j.Flush(); err != nil {
-		return err
-	}
-	maxBytes := doc.MaxBytes
-	if maxBytes == 0 {
-		maxBytes = p.b.share()
+	maxBytes := p.maxBytes(doc)
+	if l := p.overflow.limit.Load(); l != nil {
+		maxBytes = l.trim
+		if f := p.b.followersOf(); f != nil {
+			if needed := f.Needed(p.name); needed > 0 {
+				protect = min(protect, needed)
+			}
+		}
 	}
 	first := p.log.First()
-	_, err = p.log.Trim(ctx, eventlog.TrimPolicy{MaxAge: doc.MaxAge, MaxBytes: maxBytes, Protect: protect, Now: p.b.o.Now()})
-	if err != nil {
+	_, err = p.log.Trim(ctx, eventlog.TrimPolicy{MaxAge: doc.MaxAge, MaxBytes: maxBytes, Protect: protect, Now: p.b.o.Now(),
+		Before: func(first uint64) error { return p.beforeTrim(ctx, first) }})
+	switch {
+	case errors.Is(err, errKept):
+		p.b.log.Debug("retention waits for a follower", "bus", p.name, "err", err)
+		return nil
+	case err != nil:
 		return fmt.Errorf("trim events: %w", err)
 	}
 	if gone := p.log.First() - first; gone > 0 {
@@ -131,7 +173,11 @@ func (p *path) trimViews(ctx context.Context) error {
 // share is how much of the store a bus may fill that does not say: half of it, by all buses together.
 func (b *Bridge) share() int64 {
 	d := b.o.Log.Disk()
-	return max((d.Used+d.Free-d.Reserve)/2/int64(max(len(b.allPaths()), 1)), minMaxBytes)
+	room := d.Used + d.Free - d.Reserve
+	if d.Cap > 0 {
+		room = min(room, d.Cap)
+	}
+	return max(room/2/int64(max(len(b.allPaths()), 1)), minMaxBytes)
 }
 
 // trimJourney removes the part of JOURNEY that speaks of events which are gone. What is pending is not among them, and
@@ -155,7 +201,8 @@ func (p *path) trimJourney(ctx context.Context, redriven uint64) error {
 		}
 		p.marksAt = from
 	}
-	_, err = p.journey.Trim(ctx, eventlog.TrimPolicy{MaxAge: time.Nanosecond, Protect: r.Record, Now: p.b.o.Now()})
+	_, err = p.journey.Trim(ctx, eventlog.TrimPolicy{MaxAge: time.Nanosecond, Protect: r.Record, Now: p.b.o.Now(),
+		Before: func(uint64) error { return p.b.o.Journal.Flush() }})
 	if err != nil {
 		return fmt.Errorf("trim outcomes: %w", err)
 	}

@@ -34,7 +34,7 @@ func newMetrics(reg prometheus.Registerer, b *Bridge) *metrics {
 	}
 	m := &metrics{
 		accepted:   counter("events_accepted_total", "Events stored, by bus.", "bus"),
-		refused:    counter("events_refused_total", "Events that could not be stored, by bus and kind of failure.", "bus", "kind"),
+		refused:    counter("events_refused_total", "Events that could not be stored, by bus and kind of failure; overflow and reserve are those that the overflow policy of the bus refused.", "bus", "kind"),
 		duplicates: counter("events_duplicate_total", "Events whose source and id were stored before, within the dedup window.", "bus"),
 		events:     counter("events_routed_total", "Events routed, by bus and whether a rule matched.", "bus", "matched"),
 		outcomes:   counter("deliveries_total", "Changes of state of deliveries, by target and state.", "target", "state"),

@@ -24,6 +24,10 @@ type path struct {
 	counters busCounters
 	track    *tracker
 	doc      atomic.Pointer[BusDoc]
+	overflow overflow
+	refusals refusals
+	trimming sync.Mutex    // held while retention is applied: one at a time
+	relief   patience      // of the maintainer, with a bus that is running full
 	looked   atomic.Uint64 // events that came under PolicyWarn, for its sample
 	traffic  traffic
 	rules    atomic.Pointer[ruleset] // nil until the first SetRules
@@ -68,6 +72,7 @@ func (b *Bridge) openPath(ctx context.Context, doc *BusDoc) (*path, error) {
 	}
 	p := &path{b: b, traffic: traffic{types: map[string]*typeCount{}, since: b.o.Now()}, counters: b.metrics.bus(doc.Name), name: doc.Name, log: busLog{log, b.o.View}, journey: journey, first: make(chan struct{}), recorderDone: make(chan struct{}), ended: make(chan struct{}, 1)}
 	p.doc.Store(doc)
+	p.overflow.limit.Store(overflowLimit(doc))
 	if err := p.catchUp(ctx); err != nil {
 		return nil, err
 	}

@@ -58,9 +58,10 @@ func definitionKinds(catalog *targets.Catalog, b *bridge.Bridge, g *mqttgw.Gatew
 	lintRule func(ctx context.Context, doc []byte, observed bool) []rules.Warning) []api.Kind {
 	return []api.Kind{
 		{
-			Name: kindBus, Plural: "buses", Keep: builtinBuses, Schema: []byte(busSchema),
+			Name: kindBus, Plural: "buses", Keep: builtinBuses, Schema: busSchema,
 			Doc:       "A bus is a named log with its own retention.",
 			Normalize: func(_ context.Context, doc, _ []byte) ([]byte, error) { return checked(doc, bridge.ParseBus) },
+			Status:    func(name string, brief bool) any { return busStatus(b, name, brief) },
 		},
 		v.secretKind(),
 		v.keepsSecrets(api.Kind{
@@ -135,6 +136,18 @@ func (a *App) kinds() []api.Kind {
 
 // parseIssuer reads an issuer that asks nobody for keys.
 func parseIssuer(doc []byte) (*mqttgw.Issuer, error) { return mqttgw.ParseIssuer(doc, token.Env{}) }
+
+// busStatus is what a bus holds; nil if its definition is not in force.
+func busStatus(b *bridge.Bridge, name string, brief bool) any {
+	if b == nil {
+		return nil
+	}
+	s, err := b.BusStatus(context.Background(), name, brief)
+	if err != nil {
+		return nil
+	}
+	return s
+}
 
 // targetStatus is where a target stands; nil if its definition is not in force.
 func targetStatus(b *bridge.Bridge, name string, brief bool) any {

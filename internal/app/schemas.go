@@ -14,7 +14,7 @@ import (
 // The JSON Schemas (2020-12) of the definitions, for /openapi.json. They describe; what checks a document is its parser,
 // which says more. TestSchemasAgree holds the two together.
 
-const busSchema = `{
+var busSchema = fmt.Appendf(nil, `{
   "type": "object",
   "description": "A named log with its own retention.",
   "additionalProperties": false,
@@ -28,16 +28,37 @@ const busSchema = `{
       "additionalProperties": false,
       "properties": {
         "maxAge": {"type": "string", "description": "How long events are kept, such as 168h.", "default": "168h"},
-        "maxBytes": {"type": ["string", "integer"], "description": "How much they may take, such as 20GiB; default: the bus's share of half of the disk."}
+        "maxBytes": {"type": ["string", "integer"], "description": "How much they may take, such as 20GiB; default: the bus's share of half of the store."},
+        "overflow": {"enum": ["oldest", "newest", "priority"], "description": "What happens when it is full: the oldest events go; or what a link or a delivery has still to read stays, and new events are refused; or the same, and the last room is for events that match priority.", "default": "oldest"},
+        "priority": {"type": "object", "description": "The pattern of overflow priority, as rules have it.", "minProperties": 1},
+        "reserve": {"type": "string", "pattern": "^([1-9]|[1-8][0-9]|90)%%$", "description": "The share of maxBytes that overflow priority keeps for what matches.", "default": "20%%"}
       }
     },
     "dedupWindow": {"type": "string", "description": "How long source and id of an event are remembered; 0s switches it off.", "default": "2m"},
     "schemaPolicy": {"enum": ["off", "warn", "quarantine", "reject"], "description": "What becomes of an event that does not fit its schema.", "default": "off"},
     "schemaSample": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "description": "The share of the events that warn looks at.", "default": 1},
     "quarantineBus": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", "description": "Where quarantine stores what does not fit; made when it is not there.", "default": "quarantine"},
-    "schemaDiscovery": {"type": "boolean", "description": "Whether schemas are made of the events that are seen.", "default": false}
+    "schemaDiscovery": {"type": "boolean", "description": "Whether schemas are made of the events that are seen.", "default": false},
+    "status": %s
   }
-}`
+}`, busStatusSchema)
+
+// busStatusSchema describes bridge.BusStatus.
+var busStatusSchema = fmt.Sprintf(`{
+  "type": "object",
+  "readOnly": true,
+  "description": "What the bus holds.",
+  "required": ["state", "bytes", "maxBytes", "events", "refused"],
+  "properties": {
+    "state": {"enum": ["%s"], "description": "Whether it takes events, only those that match its priority, or none."},
+    "bytes": {"type": "integer", "description": "What it takes on disk."},
+    "maxBytes": {"type": "integer", "description": "What it may take: its own limit, or its share of the store."},
+    "events": {"type": "integer"},
+    "first": {"type": "object", "description": "The oldest event; not in lists.", "properties": {"position": {"type": "string"}, "time": {"type": "string", "format": "date-time"}}},
+    "last": {"type": "object", "description": "The newest event; not in lists.", "properties": {"position": {"type": "string"}, "time": {"type": "string", "format": "date-time"}}},
+    "refused": {"type": "object", "description": "Events that were refused since the start of the process, by reason.", "additionalProperties": {"type": "integer"}}
+  }
+}`, strings.Join(bridge.BusStates(), `", "`))
 
 const ruleSchema = `{
   "type": "object",

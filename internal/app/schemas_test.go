@@ -45,6 +45,10 @@ func TestSchemasAgree(t *testing.T) {
 	}{
 		{"Bus", "/v1/buses/orders", `{"kind":"Bus","name":"orders","labels":{"a":"b"},"description":"x","retention":{"maxAge":"24h","maxBytes":"20GiB"},"dedupWindow":"5m","schemaPolicy":"off"}`, true},
 		{"Bus", "/v1/buses/orders", `{"name":"orders","nonsense":1}`, false},
+		{"Bus", "/v1/buses/orders", `{"name":"orders","retention":{"maxBytes":"1GiB","overflow":"newest"}}`, true},
+		{"Bus", "/v1/buses/orders", `{"name":"orders","retention":{"maxBytes":"1GiB","overflow":"priority","priority":{"type":["alarm"]},"reserve":"30%"}}`, true},
+		{"Bus", "/v1/buses/orders", `{"name":"orders","retention":{"maxBytes":"1GiB","overflow":"refuse"}}`, false},
+		{"Bus", "/v1/buses/orders", `{"name":"orders","retention":{"maxBytes":"1GiB","overflow":"priority","priority":{"type":["alarm"]},"reserve":"95%"}}`, false},
 		{"Bus", "/v1/buses/orders", `{"name":"orders","schemaPolicy":"warn","schemaSample":0.1,"schemaDiscovery":true}`, true},
 		{"Bus", "/v1/buses/orders", `{"name":"orders","schemaPolicy":"quarantine","quarantineBus":"unfit"}`, true},
 		{"Bus", "/v1/buses/orders", `{"name":"orders","schemaPolicy":"strict"}`, false},

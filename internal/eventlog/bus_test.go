@@ -341,8 +341,12 @@ func TestTrim(t *testing.T) {
 			t.Errorf("append after a trim = %+v", r)
 		}
 	}
+	size := b.Info().Bytes
 	closeLog(t, l)
 	b = openBus(t, open(t, eventlog.Options{Dir: dir}), "default")
+	if files := b.Info().Bytes; files != size {
+		t.Errorf("the stream was said to have %d bytes, its files have %d", size, files)
+	}
 	if len(b.Lost()) > 0 || b.First() != first || b.Committed() != 610 {
 		t.Errorf("after a restart: lost %v, first %d, committed %d, want none, %d, 610", b.Lost(), b.First(), b.Committed(), first)
 	}

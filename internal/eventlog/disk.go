@@ -20,6 +20,7 @@ type DiskState struct {
 	Total   int64
 	Reserve int64 // producers are refused below this much free space
 	Used    int64 // by the streams of the event plane
+	Cap     int64 // what they may take; 0: the disk is the limit
 	Full    bool  // producers are refused now
 }
 

@@ -292,7 +292,7 @@ func (l *Log) fail(err error) *fault.Error {
 // Disk returns the state of the disk under the data directory as of the last look, at most a second ago.
 func (l *Log) Disk() DiskState {
 	d := l.disk.state()
-	d.Used = l.used()
+	d.Used, d.Cap = l.used(), l.opts.MaxStore
 	return d
 }
 

@@ -70,7 +70,6 @@ func (s *Stream) Trim(ctx context.Context, p TrimPolicy) (Trimmed, error) {
 		n++
 	}
 	if n == 0 {
-		s.bytes.Store(total)
 		return Trimmed{First: s.First()}, nil
 	}
 	first := list[n].first
@@ -97,6 +96,6 @@ func (s *Stream) Trim(ctx context.Context, p TrimPolicy) (Trimmed, error) {
 	if err != nil {
 		return Trimmed{First: s.First()}, fmt.Errorf("trim stream %s: %w", s.name, err)
 	}
-	s.bytes.Store(left)
+	s.bytes.Add(left - total) // what is appended meanwhile counts itself
 	return Trimmed{First: s.First(), Blocks: n, Bytes: total - left}, nil
 }

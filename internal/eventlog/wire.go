@@ -194,14 +194,12 @@ func appendPub(dst []byte, subject, replyTo string, header, data []byte, expect 
 		dst = append(dst, data...)
 		return append(dst, "\r\n"...)
 	}
-	var num [20]byte
-	n := strconv.AppendInt(num[:0], expect, 10)
 	hlen := len(header)
 	if hlen == 0 {
 		hlen = len(headerLine) + 2
 	}
 	if expect >= 0 {
-		hlen += len(expectHeader) + len(n) + 2
+		hlen += expectSize(expect)
 	}
 	dst = append(dst, "HPUB "...)
 	dst = appendSubjects(dst, subject, replyTo)
@@ -222,6 +220,12 @@ func appendSubjects(dst []byte, subject, replyTo string) []byte {
 		dst = append(dst, ' ')
 	}
 	return dst
+}
+
+// expectSize is what the header line with the expected sequence takes.
+func expectSize(expect int64) int {
+	var num [20]byte
+	return len(expectHeader) + len(strconv.AppendInt(num[:0], expect, 10)) + len("\r\n")
 }
 
 // appendExpect appends the header block with the expected sequence as its last line.

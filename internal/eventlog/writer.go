@@ -25,6 +25,9 @@ const (
 	batchItems = 4096
 	batchBytes = 4 << 20
 	itemCost   = 160 // of one item beside its bytes
+
+	recordFrame       = 30
+	recordHeaderFrame = 4
 )
 
 // errNoAnswer is a server that does not acknowledge: its write failed, which it repeats until a restart, or its disk hangs.
@@ -44,8 +47,22 @@ type item struct {
 	stored  func(seq uint64)
 	receipt func(Receipt)
 
-	seq uint64
-	err error
+	seq     uint64
+	err     error
+	expects int // bytes of the header line with the expected sequence; 0: it has none
+}
+
+// recordSize is what an item takes in its block, where the server writes length, sequence, time, the lengths of the texts and a
+// checksum beside them.
+func (it *item) recordSize() int64 {
+	n, header := recordFrame+len(it.subject)+len(it.data), len(it.header)
+	if it.expects > 0 {
+		header = max(header, len(headerLine)+2) + it.expects
+	}
+	if header > 0 {
+		n += recordHeaderFrame + header
+	}
+	return int64(n)
 }
 
 // batch is a run of items that is written, synced and completed together.
@@ -233,6 +250,7 @@ func (s *Stream) send(b *batch) {
 		replyTo, expect := "", int64(-1)
 		if i == last {
 			replyTo, expect = s.wire.inbox+".b", int64(s.last+n) //nolint:gosec // sequences stay below 1<<62
+			it.expects = expectSize(expect)
 		}
 		b.buf = appendPub(b.buf, it.subject, replyTo, it.header, it.data, expect)
 		n++
@@ -537,13 +555,14 @@ func (s *Stream) persist(b *batch) error {
 
 // advance makes the items of b visible.
 func (s *Stream) advance(b *batch) {
-	top := uint64(0)
-	for i := len(b.items) - 1; i >= 0 && top == 0; i-- {
+	top, size := uint64(0), int64(0)
+	for i := range b.items {
 		if it := &b.items[i]; it.subject != "" && it.err == nil {
 			top = it.seq
+			size += it.recordSize()
 		}
 	}
-	s.bytes.Add(b.bytes)
+	s.bytes.Add(size)
 	s.log.metrics.appended.WithLabelValues(s.name).Add(float64(b.sent))
 	if first := s.blocks.first(); first > 0 && s.firstSeq.Load() > s.committed.Load() {
 		s.firstSeq.Store(first)

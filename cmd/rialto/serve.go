@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,6 +50,14 @@ type settings struct {
 	postgres, secretKey, secretKeyFile                  string
 	definitions                                         string
 	definitionsPoll                                     time.Duration
+	profile                                             string
+}
+
+// profiles are the flags that have other defaults in a profile.
+var profiles = map[string]map[string]string{
+	app.ProfileStandard: {},
+	app.ProfileEdge: {"ring": "4MiB", "max-store": "512MiB", "down-max-bytes": "64MiB", "aside-max-bytes": "32MiB", "aside-max-events": "20000",
+		"mqtt-connect-rate": "200", "mqtt-connect-rate-per-ip": "100"},
 }
 
 func newServe(c *cli) *cobra.Command {
@@ -75,10 +85,14 @@ The first start writes a key that may do everything to admin.key in the data dir
 			if err := fillFlags(cmd.Flags(), s.config, c.getenv); err != nil {
 				return err
 			}
+			if err := applyProfile(cmd.Flags(), s.profile); err != nil {
+				return err
+			}
 			o, err := s.options(c)
 			if err != nil {
 				return err
 			}
+			limitMemory(s.profile, c.getenv)
 			return c.serve(cmd.Context(), o)
 		},
 	}
@@ -117,6 +131,7 @@ The first start writes a key that may do everything to admin.key in the data dir
 	f.StringVar(&s.secretKeyFile, "secret-key-file", "", "file with these keys")
 	f.StringVar(&s.definitions, "definitions", "", "directory that declares the definitions: they become what its files say, now, on SIGHUP and when they change, and are read-only otherwise; keys stay writable, and so do secrets, functions and devices that are not in it")
 	f.DurationVar(&s.definitionsPoll, "definitions-poll", 5*time.Second, "how often that directory is looked at; a change takes effect when it looks the same twice")
+	f.StringVar(&s.profile, "profile", app.ProfileStandard, "standard, or edge for a small machine: other defaults, which each flag still overrules ("+profileText(app.ProfileEdge)+"), smaller caches and limits of MQTT, a reserve of 128MiB or 5%, and a collector that keeps memory small unless GOGC and GOMEMLIMIT say; see docs/edge.md")
 	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
 	return cmd
@@ -167,6 +182,52 @@ func fillFlags(flags *pflag.FlagSet, config string, getenv func(string) string) 
 	return err
 }
 
+// applyProfile sets the flags that nothing has set to the defaults of a profile.
+func applyProfile(flags *pflag.FlagSet, name string) error {
+	defaults, ok := profiles[name]
+	if !ok {
+		return usagef("--profile is %s, not %q", strings.Join(app.Profiles(), " or "), name)
+	}
+	for flag, value := range defaults {
+		if flags.Lookup(flag).Changed {
+			continue
+		}
+		if err := flags.Set(flag, value); err != nil {
+			return fmt.Errorf("profile %s: --%s: %w", name, flag, err)
+		}
+	}
+	return nil
+}
+
+// profileText lists what a profile sets.
+func profileText(name string) string {
+	var list []string
+	for _, flag := range slices.Sorted(maps.Keys(profiles[name])) {
+		list = append(list, "--"+flag+" "+profiles[name][flag])
+	}
+	return strings.Join(list, ", ")
+}
+
+// On a small machine the collector runs when half as much was allocated as is in use, and more often as the process comes near a
+// size which it should not reach. It is no limit: what is needed is taken.
+const (
+	edgeGCPercent   = 50
+	edgeMemoryLimit = 96 << 20
+)
+
+// limitMemory sets the collector for a profile, where the environment does not.
+func limitMemory(profile string, getenv func(string) string) {
+	if profile != app.ProfileEdge {
+		return
+	}
+	if getenv("GOGC") == "" {
+		debug.SetGCPercent(edgeGCPercent)
+	}
+	if getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(edgeMemoryLimit)
+	}
+}
+
 // text is a value of the config file as it would stand on the command line; a list becomes a,b,c.
 func text(v any) string {
 	if list, ok := v.([]any); ok {
@@ -201,7 +262,7 @@ func (s *settings) options(c *cli) (app.Options, error) {
 		Anonymous: s.anonymous, MQTTAnonymous: s.mqttAnonymous, EgressAllow: allow, TLSCert: s.tlsCert, TLSKey: s.tlsKey,
 		Postgres: s.postgres, SecretKey: s.secretKey, SecretKeyFile: s.secretKeyFile, ClientCA: s.clientCA, MQTTClientCA: s.mqttClientCA, MQTTRequireCert: s.mqttRequireCert, MQTTOrigins: s.mqttOrigins, MQTTQuiet: s.mqttQuiet,
 		MQTTConnectRate: s.mqttConnectRate, MQTTConnectRatePerIP: s.mqttConnectRatePerIP, MQTTMaxKeepAlive: s.mqttMaxKeepAlive, DownMaxAge: s.downMaxAge,
-		ScheduledMaxDelay: s.scheduledMaxDelay, PreparedMaxAge: s.preparedMaxAge, AsideMaxEvents: s.asideMaxEvents, Version: version, Logger: slog.New(handler)}
+		ScheduledMaxDelay: s.scheduledMaxDelay, PreparedMaxAge: s.preparedMaxAge, AsideMaxEvents: s.asideMaxEvents, Profile: s.profile, Version: version, Logger: slog.New(handler)}
 	for name := range strings.SplitSeq(cmp.Or(s.mqttCertName, "uri,dns,cn"), ",") {
 		o.MQTTCertNames = append(o.MQTTCertNames, mqttgw.CertificateName(strings.TrimSpace(name)))
 	}

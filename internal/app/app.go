@@ -118,7 +118,7 @@ func Start(ctx context.Context, o Options) (*App, error) {
 			return nil, errors.Join(fmt.Errorf("start %s: %w", part.name, err), a.Close(stop))
 		}
 	}
-	a.background("memory", giveBackMemory)
+	a.background("memory", func(ctx context.Context) { giveBackMemory(ctx, a.o.profile().small, a.o.Logger) })
 	a.o.Logger.Info("ready", "http", a.HTTPAddr(), "mqtt", a.MQTTAddr(), "data", a.o.Data, "durability", a.o.Durability)
 	return a, nil
 }
@@ -203,7 +203,7 @@ func (a *App) openLog(ctx context.Context) (err error) {
 	a.registry = prometheus.NewRegistry()
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.log, err = eventlog.Open(ctx, eventlog.Options{Dir: a.o.Data, Durability: a.o.Durability, MaxData: a.o.MaxData, Reserve: a.o.Reserve,
-		MaxStore: a.o.MaxStore, RingBytes: a.o.RingBytes, Logger: a.o.Logger, Registerer: a.registry})
+		ReserveLeast: a.o.profile().reserveLeast, MaxStore: a.o.MaxStore, RingBytes: a.o.RingBytes, Logger: a.o.Logger, Registerer: a.registry})
 	if err == nil {
 		a.undo("event log", a.log.Close)
 	}
@@ -211,7 +211,8 @@ func (a *App) openLog(ctx context.Context) (err error) {
 }
 
 func (a *App) openJournal(context.Context) (err error) {
-	a.journal, err = journal.Open(journal.Options{Dir: filepath.Join(a.o.Data, "views"), Logger: a.o.Logger})
+	p := a.o.profile()
+	a.journal, err = journal.Open(journal.Options{Dir: filepath.Join(a.o.Data, "views"), CacheBytes: p.viewCache, BufferBytes: p.viewBuffer, Logger: a.o.Logger})
 	if err == nil {
 		a.undo("views", func(context.Context) error { return a.journal.Close() })
 	}

@@ -2,10 +2,13 @@
 
 package app
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestRestIsReachedOnceAfterABurst(t *testing.T) {
-	var r rest
+	r := rest{worth: worthBytes}
 	for i, look := range []struct {
 		allocated uint64
 		want      bool
@@ -25,5 +28,31 @@ func TestRestIsReachedOnceAfterABurst(t *testing.T) {
 		if got := r.reached(look.allocated); got != look.want {
 			t.Errorf("look %d at %d bytes: %v, want %v", i, look.allocated, got, look.want)
 		}
+	}
+}
+
+// Pages of the program are released after a start, and again when as many have come back that it is worth it.
+func TestPagesAreReleasedWhenTheyAreWorthIt(t *testing.T) {
+	var resident int64
+	p := programPages{resident: func() int64 { return resident }}
+	now := time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC)
+	for i, look := range []struct {
+		resident int64
+		want     bool
+	}{
+		{45 << 20, true},
+		{9 << 20, false}, // what is needed at rest
+		{16 << 20, false},
+		{25 << 20, true},
+		{25 << 20, false}, // soon after the last
+		{10 << 20, false},
+		{0, false}, // unknown
+	} {
+		resident = look.resident
+		got := p.due(now)
+		if got != look.want {
+			t.Errorf("look %d at %d bytes: %v, want %v", i, look.resident, got, look.want)
+		}
+		now = now.Add(3 * time.Second)
 	}
 }

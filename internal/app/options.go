@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/egress"
@@ -70,6 +71,9 @@ type Options struct {
 	ScheduledMaxDelay, PreparedMaxAge time.Duration
 	AsideMaxEvents                    int
 	AsideMaxBytes                     int64
+
+	// Profile is what the process has for its size where no option says: one of Profiles; "" = ProfileStandard.
+	Profile string
 
 	Version string
 	Logger  *slog.Logger // nil discards
@@ -168,6 +172,9 @@ func (o Options) Validate() error {
 	}
 	if o.AsideMaxEvents < 0 || o.AsideMaxBytes < 0 {
 		errs = append(errs, errors.New("aside-max-events and aside-max-bytes must not be negative"))
+	}
+	if o.Profile != "" && !slices.Contains(Profiles(), o.Profile) {
+		errs = append(errs, fmt.Errorf("profile is %s, not %q", strings.Join(Profiles(), " or "), o.Profile))
 	}
 	if o.Postgres != "" {
 		errs = append(errs, postgres.CheckDSN(o.Postgres))

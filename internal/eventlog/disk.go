@@ -3,6 +3,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -54,9 +55,9 @@ const (
 	floorShare    = 4  // streams that are not for producers stop at a quarter of the reserve
 )
 
-// defaultReserve is the larger of 512 MiB and 5 % of the disk, but no more than a quarter of it.
-func defaultReserve(total int64) int64 {
-	return min(max(reserveLeast, total/reserveShare), total/reserveAtMost)
+// defaultReserve is the larger of least, if not of 512 MiB, and 5 % of the disk, but no more than a quarter of it.
+func defaultReserve(total, least int64) int64 {
+	return min(max(cmp.Or(least, reserveLeast), total/reserveShare), total/reserveAtMost)
 }
 
 func newDisk(o Options, logger *slog.Logger, m *metrics) (*disk, error) {
@@ -66,7 +67,7 @@ func newDisk(o Options, logger *slog.Logger, m *metrics) (*disk, error) {
 		return nil, fmt.Errorf("free space of %s: %w", d.dir, err)
 	}
 	if d.reserve == 0 {
-		d.reserve = defaultReserve(total)
+		d.reserve = defaultReserve(total, o.ReserveLeast)
 	}
 	d.free.Store(free)
 	d.total.Store(total)

@@ -54,16 +54,17 @@ var (
 
 // Options configures a Log. Only Dir is needed.
 type Options struct {
-	Dir        string                // the data directory; made when missing
-	Durability Durability            // "" is Fsync
-	MaxData    int                   // largest payload in bytes; 0 is 1 MiB, at most 8 MiB
-	Reserve    int64                 // bytes of the disk that producers may not use; 0 is chosen from its size (see DESIGN.md)
-	MaxStore   int64                 // cap on the bytes of all streams; 0 is none but the disk
-	RingBytes  int64                 // memory for recent events of all buses; 0 is 64 MiB
-	Logger     *slog.Logger          // nil discards
-	Registerer prometheus.Registerer // nil: no metrics
-	Now        func() time.Time      // nil is time.Now
-	Sync       func(*os.File) error  // makes a block file durable; nil is fdatasync. Tests hold it or let it fail.
+	Dir          string                // the data directory; made when missing
+	Durability   Durability            // "" is Fsync
+	MaxData      int                   // largest payload in bytes; 0 is 1 MiB, at most 8 MiB
+	Reserve      int64                 // bytes of the disk that producers may not use; 0 is chosen from its size (see DESIGN.md)
+	ReserveLeast int64                 // what is chosen is no less; 0 is 512 MiB
+	MaxStore     int64                 // cap on the bytes of all streams; 0 is none but the disk
+	RingBytes    int64                 // memory for recent events of all buses; 0 is 64 MiB
+	Logger       *slog.Logger          // nil discards
+	Registerer   prometheus.Registerer // nil: no metrics
+	Now          func() time.Time      // nil is time.Now
+	Sync         func(*os.File) error  // makes a block file durable; nil is fdatasync. Tests hold it or let it fail.
 
 	statfs     func(dir string) (free, total int64, err error) // nil asks the system
 	ackTimeout time.Duration                                   // 0 is 30 s
@@ -81,7 +82,7 @@ func (o Options) Validate() error {
 	if o.MaxData < 0 || o.MaxData > MaxData {
 		errs = append(errs, fmt.Errorf("largest payload of %d bytes is not between 0 and %d", o.MaxData, MaxData))
 	}
-	if o.Reserve < 0 || o.MaxStore < 0 || o.RingBytes < 0 {
+	if o.Reserve < 0 || o.ReserveLeast < 0 || o.MaxStore < 0 || o.RingBytes < 0 {
 		errs = append(errs, errors.New("a size is negative"))
 	}
 	return errors.Join(errs...)

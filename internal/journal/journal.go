@@ -17,9 +17,10 @@ import (
 
 // Options say where the views live.
 type Options struct {
-	Dir        string // made if missing; its contents can be deleted while nothing runs
-	CacheBytes int64  // block cache; 0 = 16 MiB
-	Logger     *slog.Logger
+	Dir         string // made if missing; its contents can be deleted while nothing runs
+	CacheBytes  int64  // block cache; 0 = 16 MiB
+	BufferBytes int64  // what gathers in memory before it is written, several times of it in a burst; 0 = 8 MiB
+	Logger      *slog.Logger
 }
 
 // viewFormat changes when a view's layout does; views of another format are deleted and rebuilt.
@@ -44,6 +45,9 @@ type view struct{ r pebble.Reader }
 func Open(o Options) (*Journal, error) {
 	if o.CacheBytes == 0 {
 		o.CacheBytes = 16 << 20
+	}
+	if o.BufferBytes == 0 {
+		o.BufferBytes = 8 << 20
 	}
 	log := o.Logger.With("component", "journal")
 	format := filepath.Join(o.Dir, "FORMAT")
@@ -93,7 +97,7 @@ func openDB(o Options, log *slog.Logger) (*pebble.DB, error) {
 		Logger:             pebbleLog{log},
 		Merger:             merger,
 		MaxOpenFiles:       500,
-		MemTableSize:       8 << 20,
+		MemTableSize:       uint64(o.BufferBytes),
 		// A burst waits for a flush rather than take more memory.
 		MemTableStopWritesThreshold: 4,
 	}

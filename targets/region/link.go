@@ -70,7 +70,7 @@ func (l *link) run(before <-chan struct{}) {
 	if before != nil {
 		<-before
 	}
-	wait := firstRetry
+	wait := l.ls.retry
 	for l.ctx.Err() == nil {
 		began := time.Now()
 		err := l.attempt()
@@ -87,7 +87,7 @@ func (l *link) run(before <-chan struct{}) {
 			err = errors.New("the link ended by itself")
 		}
 		if time.Since(began) > lastRetry {
-			wait = firstRetry
+			wait = l.ls.retry
 		}
 		l.foreign.Store(errors.Is(err, errForeign))
 		if l.foreign.Load() {

@@ -71,6 +71,8 @@ type Links struct {
 	ctx     context.Context // done when the links are closed
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
+	retry   time.Duration // firstRetry; tests have less patience
+	batch   int           // batchBytes; tests want more batches
 
 	mu      sync.RWMutex // guards below
 	regions map[string]*destination
@@ -106,7 +108,7 @@ func NewLinks(o LinksOptions) (*Links, error) {
 		o.Emit = func(context.Context, string, ...event.Event) error { return nil }
 	}
 	ls := &Links{o: o, log: o.Logger.With("component", "links"), metrics: newMetrics(o.Registerer), regions: map[string]*destination{},
-		known: map[string]*link{}, going: map[string]<-chan struct{}{}}
+		retry: firstRetry, batch: batchBytes, known: map[string]*link{}, going: map[string]<-chan struct{}{}}
 	ls.ctx, ls.cancel = context.WithCancel(context.Background())
 	return ls, nil
 }

@@ -222,7 +222,7 @@ func (o *owner) close(ctx context.Context) {
 
 // run connects, and connects again, until ctx is done or something else than a line does not work.
 func (o *owner) run(ctx context.Context) error {
-	backoff := firstRetry
+	backoff := o.l.ls.retry
 	for {
 		began := time.Now()
 		err := o.once(ctx)
@@ -242,7 +242,7 @@ func (o *owner) run(ctx context.Context) error {
 		wait := t.retry
 		if wait == 0 {
 			if time.Since(began) > lastRetry {
-				backoff = firstRetry
+				backoff = o.l.ls.retry
 			}
 			wait = backoff
 			backoff = min(2*backoff, lastRetry)

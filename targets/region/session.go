@@ -218,9 +218,9 @@ func (s *session) step(now time.Time) (moved bool, wait time.Duration, err error
 func (s *session) batchLimit() int {
 	rate := s.pace.limit()
 	if rate == 0 {
-		return batchBytes
+		return s.o.l.ls.batch
 	}
-	return int(max(leastBatch, min(batchBytes, rate/batchTime/int64(s.links))))
+	return int(max(leastBatch, min(int64(s.o.l.ls.batch), rate/batchTime/int64(s.links))))
 }
 
 // look reads on in the run of a lane that goes on, and fills its batch. It is false when there is none.

@@ -23,6 +23,7 @@ type Found struct {
 	Position event.Position
 	Received time.Time
 	Origin   *event.Origin    // non-nil if it was published over MQTT
+	Hops     []event.Hop      // where it stood before, if a link has forwarded it
 	State    string           // as Journey.State, with the deliveries taken together: see stateOf
 	Journey  *Journey         // nil in search results
 	Others   []event.Position // older stored events with the same id, some of them if there are many
@@ -209,7 +210,7 @@ func (p *path) position(seq uint64) event.Position {
 
 func (p *path) found(e eventlog.Entry) *Found {
 	r := p.log.view(e.Record)
-	return &Found{Event: &r.Event, Position: p.position(e.Seq), Received: r.Received, Origin: r.MQTT}
+	return &Found{Event: &r.Event, Position: p.position(e.Seq), Received: r.Received, Origin: r.MQTT, Hops: r.Hops}
 }
 
 // byID calls fn for the events with an id, newest first, until it returns false: those of the tail that are not indexed

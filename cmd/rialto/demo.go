@@ -37,6 +37,7 @@ type demoOptions struct {
 	boxes  int
 
 	http, mqtt string // where to listen; "" = the default ports when they are free
+	program    string // rialto, where a demo runs it beside itself; "" = this one
 }
 
 func newDemo(c *cli) *cobra.Command {
@@ -55,27 +56,36 @@ saas: GitHub and Stripe send signed webhooks. Two rules pick issues that people 
 CRM behind one of them is out of order for a while, so that deliveries die and are redriven at the end. One
 request has a wrong signature and is refused.
 
+edge: a plant with fifty tags, ten readings a second each, at a bridge at the edge; only alarms and averages go up
+to a bridge in the cloud. The line between them is cut, the edge is killed, and both come back: what is fresh goes
+first, and nothing is missing or there twice.
+
 Ctrl-C, or --for, ends it: the boxes stop, everything owed is settled, and the account is printed. It
 has to add up from both ends, or the exit code is 1. Without a name, demo lists what there is.`,
 		Example: `  rialto demo cold-chain
   rialto demo cold-chain --for 15s --boxes 200
-  rialto demo saas --for 15s`,
+  rialto demo saas --for 15s
+  rialto demo edge --for 40s`,
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
 				return writeTable(c.out, []string{"DEMO", "SHOWS"}, [][]string{
 					{"cold-chain", "refrigerated boxes over MQTT, orders over HTTP, three rules, three webhooks"},
-					{"saas", "webhooks of GitHub and Stripe, two rules, a CRM that fails, dead letters, a redrive"}})
-			case args[0] != "cold-chain" && args[0] != "saas":
+					{"saas", "webhooks of GitHub and Stripe, two rules, a CRM that fails, dead letters, a redrive"},
+					{"edge", "a plant, an edge and a cloud; the line is cut, the edge is killed, and it adds up"}})
+			case args[0] != "cold-chain" && args[0] != "saas" && args[0] != "edge":
 				return usagef("there is no demo %q; rialto demo lists them", args[0])
 			case o.length < 0 || o.length > 0 && o.length < time.Second:
 				return usagef("--for is at least 1s, not %s", o.length)
 			case o.boxes < 1 || o.boxes > maxBoxes:
 				return usagef("--boxes is 1 to %d, not %d", maxBoxes, o.boxes)
 			}
-			if args[0] == "saas" {
+			switch args[0] {
+			case "saas":
 				return c.saas(cmd.Context(), o)
+			case "edge":
+				return c.edgeStory(cmd.Context(), o)
 			}
 			return c.coldChain(cmd.Context(), o)
 		},

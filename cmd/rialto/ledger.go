@@ -47,13 +47,19 @@ func (c *cli) ledger(ctx context.Context, cl *client, query url.Values) error {
 		return err
 	}
 	var all struct {
-		Balanced bool      `json:"balanced"`
-		Buses    []account `json:"buses"`
+		Balanced bool          `json:"balanced"`
+		Buses    []account     `json:"buses"`
+		Links    []linkAccount `json:"links"`
 	}
 	if err := json.Unmarshal(a.Body, &all); err != nil {
 		return fmt.Errorf("unreadable answer: %w", err)
 	}
-	err = c.print(json.RawMessage(a.Body), func(out io.Writer) error { return writeLedger(out, all.Buses, palette(c.colour)) })
+	err = c.print(json.RawMessage(a.Body), func(out io.Writer) error {
+		if err := writeLedger(out, all.Buses, palette(c.colour)); err != nil {
+			return err
+		}
+		return writeLinkAccounts(out, all.Links)
+	})
 	if err != nil || all.Balanced {
 		return err
 	}
@@ -61,6 +67,11 @@ func (c *cli) ledger(ctx context.Context, cl *client, query url.Values) error {
 	for _, a := range all.Buses {
 		if !a.Balanced {
 			differs = append(differs, clean(a.Bus))
+		}
+	}
+	for _, l := range all.Links {
+		if l.Difference != 0 {
+			differs = append(differs, "link "+clean(l.Link))
 		}
 	}
 	return fmt.Errorf("the ledger of %s does not add up: this is a bug, please report it", strings.Join(differs, ", "))
@@ -127,4 +138,52 @@ func writeLedger(out io.Writer, accounts []account, paint palette) error {
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// linkAccount is what became of the events of a bus by way of a link.
+type linkAccount struct {
+	Link       string    `json:"link"`
+	Region     string    `json:"region"`
+	Bus        string    `json:"bus"`
+	Main       laneSums  `json:"main"`
+	Urgent     *laneSums `json:"urgent"`
+	Pending    uint64    `json:"pending"`
+	Difference int64     `json:"difference"`
+}
+
+type laneSums struct {
+	Forwarded uint64 `json:"forwarded"`
+	Known     uint64 `json:"known"`
+	Filtered  uint64 `json:"filtered"`
+	Looped    uint64 `json:"looped"`
+	Refused   uint64 `json:"refused"`
+	Failed    uint64 `json:"failed"`
+	Dropped   uint64 `json:"dropped"`
+	Gaps      uint64 `json:"gaps"`
+}
+
+// writeLinkAccounts prints what links have done with the events of their buses.
+func writeLinkAccounts(out io.Writer, links []linkAccount) error {
+	if len(links) == 0 {
+		return nil
+	}
+	n := func(v uint64) string { return strconv.FormatUint(v, 10) }
+	var rows [][]string
+	for _, l := range links {
+		s := l.Main
+		if u := l.Urgent; u != nil { // what is urgent is not on main
+			s.Forwarded, s.Known, s.Looped, s.Refused = s.Forwarded+u.Forwarded, s.Known+u.Known, s.Looped+u.Looped, s.Refused+u.Refused
+			s.Filtered, s.Failed, s.Dropped = s.Filtered+u.Filtered, s.Failed+u.Failed, s.Dropped+u.Dropped
+		}
+		verdict := "adds up"
+		if l.Difference != 0 {
+			verdict = fmt.Sprintf("differs by %d", l.Difference)
+		}
+		rows = append(rows, []string{clean(l.Link), clean(l.Bus), clean(l.Region), n(s.Forwarded + s.Known), n(s.Filtered + s.Looped), n(s.Refused + s.Failed),
+			n(s.Dropped), n(s.Gaps), n(l.Pending), verdict})
+	}
+	if _, err := io.WriteString(out, "\n"); err != nil {
+		return err
+	}
+	return writeTable(out, []string{"LINK", "BUS", "REGION", "FORWARDED", "NOT TAKEN", "REFUSED", "DROPPED", "LOST", "PENDING", ""}, rows)
 }

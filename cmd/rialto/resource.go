@@ -43,6 +43,8 @@ var kinds = []kind{
 	{name: "IdentityProvider", plural: "identityproviders"},
 	ruleKind,
 	{name: "Source", plural: "sources"},
+	{name: "Region", plural: "regions"},
+	{name: "Link", plural: "links"},
 }
 
 // schemaKind is the kind of schemas, which apply takes as it takes definitions, and which have commands of their own for
@@ -280,6 +282,11 @@ func (k kind) columns(now time.Time) []column {
 				}
 				return strconv.FormatFloat(rate, 'g', 3, 64)
 			}}, {"LAG", text("status", "lag")}, {"LAST EVENT", func(doc map[string]any) string { return ago(now, cell(dig(doc, "status", "lastEvent"))) }}, age}
+	case "Region":
+		return []column{name, {"URL", text("url")}, {"BANDWIDTH", text("bandwidth")}, {"STATE", text("status", "state")}, age}
+	case "Link":
+		return []column{name, {"BUS", func(doc map[string]any) string { return orDefault(cell(dig(doc, "bus")), defaultBus) }}, {"REGION", text("region")},
+			{"STATE", text("status", "state")}, {"BEHIND", text("status", "lag", "events")}, age}
 	case "Rule":
 		return []column{{"BUS", func(doc map[string]any) string { return orDefault(cell(dig(doc, "bus")), defaultBus) }}, name, {"STATE", func(doc map[string]any) string {
 			if off, _ := dig(doc, "disabled").(bool); off {

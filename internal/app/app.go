@@ -36,6 +36,7 @@ import (
 	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/targets/function"
 	"github.com/rialto-bridge/rialto/targets/outbound"
+	"github.com/rialto-bridge/rialto/targets/region"
 	"github.com/rialto-bridge/rialto/web/api"
 )
 
@@ -49,6 +50,9 @@ type App struct {
 	sourceKinds *sources.Catalog
 	sources     *sources.Supervisor
 	functions   *function.Library
+	instance    string // the name of this bridge in hops
+	inlets      *region.Inlets
+	links       *region.Links
 	devices     *mqttgw.Directory
 	topics      *mqttgw.Mappings
 	keys        *api.Keys
@@ -108,6 +112,7 @@ func Start(ctx context.Context, o Options) (*App, error) {
 		{"functions", a.openFunctions},
 		{"bridge", a.startBridge},
 		{"sources", a.startSources},
+		{"links", a.startRegions},
 		{"definitions", a.followDefinitions},
 		{"MQTT listener", a.startMQTT},
 		{"HTTP listener", a.startHTTP},
@@ -327,7 +332,7 @@ func (a *App) followDefinitions(ctx context.Context) error {
 	issuers := token.Env{HTTP: client, Secrets: a.vault.outside}
 	a.providers = api.NewProviders(issuers)
 	a.defs = (&definitions{store: a.store, bridge: a.bridge, devices: a.devices, topics: a.topics, keys: a.keys, providers: a.providers, issuers: issuers, kinds: a.catalog,
-		sourceKinds: a.sourceKinds, sources: a.sources, functions: a.functions, guard: a.guard, vault: a.vault, states: a.states, downlink: &a.downlink,
+		sourceKinds: a.sourceKinds, sources: a.sources, links: a.links, functions: a.functions, guard: a.guard, vault: a.vault, states: a.states, downlink: &a.downlink,
 		snapshot: a.snapshot(), log: a.o.Logger}).begin()
 	if err := a.bootstrap(ctx); err != nil {
 		return err
@@ -450,7 +455,7 @@ func (a *App) startHTTP(context.Context) error {
 	if a.httpLn, err = a.listen("this bridge's HTTP listener", a.o.Listen); err != nil {
 		return err
 	}
-	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Providers: a.providers, Audit: a.audit, Kinds: a.kinds(), Changes: a.changes, Declared: a.declaredBy(), Sources: a.sources, Functions: a.functions, Clients: a.clients(), Commands: a.commander(), Schemas: a.schemas,
+	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Providers: a.providers, Audit: a.audit, Kinds: a.kinds(), Changes: a.changes, Declared: a.declaredBy(), Sources: a.sources, Links: a.links, Inlets: a.inlets, Functions: a.functions, Clients: a.clients(), Commands: a.commander(), Schemas: a.schemas,
 		Anonymous: a.o.Anonymous, Limits: event.Limits{MaxData: a.o.MaxData}, MaxDelay: a.o.ScheduledMaxDelay, Version: a.o.Version, Listeners: a.listeners, InForce: a.defs.await, Checks: a.checks,
 		Logger: a.o.Logger, Registerer: a.registry, Gatherer: a.registry})
 	if err != nil {

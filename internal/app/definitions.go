@@ -25,6 +25,7 @@ import (
 	"github.com/rialto-bridge/rialto/sources"
 	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/targets/function"
+	"github.com/rialto-bridge/rialto/targets/region"
 	"github.com/rialto-bridge/rialto/web/api"
 )
 
@@ -43,6 +44,8 @@ const (
 	kindSchema  = "Schema" // is in the registry
 
 	kindProvider = "IdentityProvider"
+	kindRegion   = "Region"
+	kindLink     = "Link"
 )
 
 // definitions puts what the store holds in force: buses, targets, rules, devices. It follows the store's feed in one
@@ -61,6 +64,7 @@ type definitions struct {
 	kinds       *targets.Catalog
 	sourceKinds *sources.Catalog
 	sources     *sources.Supervisor
+	links       *region.Links
 	functions   *function.Library
 	guard       *egress.Guard
 	vault       *vault
@@ -265,7 +269,7 @@ func (d *definitions) apply(ctx context.Context) {
 		}
 		def.Revision = doc.Revision
 		client := &targetClients{guard: d.guard, concurrency: def.Delivery.Concurrency}
-		t, err := d.kinds.New(def, targets.Env{HTTP: client.make(nil), TLS: client.make, Secrets: d.vault.resolve, State: targetState{d.states, k.Name}, Downlink: d.downlink, Emit: d.emit, Logger: d.log, Now: time.Now})
+		t, err := d.kinds.New(def, targets.Env{HTTP: client.make(nil), TLS: client.make, Secrets: d.vault.resolve, State: targetState{d.states, k.Name}, Downlink: d.downlink, Emit: emitter(d.bridge), Logger: d.log, Now: time.Now})
 		if err != nil {
 			return errors.Join(err, d.bridge.HoldTarget(k.Name))
 		}
@@ -336,6 +340,7 @@ func (d *definitions) apply(ctx context.Context) {
 		}
 		return nil
 	})
+	d.applyLinks(changed)
 	d.applySources(changed)
 	d.each(changed, function.Kind, func(k store.Key, doc *store.Document) error {
 		if doc == nil {
@@ -359,10 +364,10 @@ func (d *definitions) applySecrets() {
 		return
 	}
 	for k, doc := range d.current {
-		if k.Kind != kindTarget && k.Kind != kindSource {
+		if k.Kind == kindSecret || !slices.Contains(sealedKinds, k.Kind) {
 			continue
 		}
-		for _, r := range secret.References(configOf(doc.Raw)) {
+		for _, r := range secretRefs(k.Kind, doc.Raw) {
 			if changed[r.Name] {
 				d.dirty[k] = true
 			}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/store"
 	"github.com/rialto-bridge/rialto/internal/store/kv"
@@ -218,14 +217,4 @@ func (d *definitions) pinned(r *rules.Rule) (*rules.Rule, error) {
 		}
 	}
 	return p, nil
-}
-
-// emit publishes what functions reply.
-func (d *definitions) emit(ctx context.Context, bus string, evs ...event.Event) error {
-	recs := make([]*event.Record, len(evs))
-	for i := range evs {
-		recs[i] = &event.Record{Event: evs[i]}
-	}
-	_, err := d.bridge.Ingest(ctx, bus, recs)
-	return err
 }

@@ -131,7 +131,8 @@ func (a *App) kinds() []api.Kind {
 			kinds[i] = pinsKeptCode(k, a.functions)
 		}
 	}
-	return append(kinds, a.vault.keepsSecrets(sourceKind(a.sourceKinds, a.sources)), functionKind(a.functions))
+	return append(kinds, a.vault.keepsSecrets(sourceKind(a.sourceKinds, a.sources)), functionKind(a.functions),
+		a.vault.keepsSecrets(regionKind(a.links)), linkKind(a.links))
 }
 
 // parseIssuer reads an issuer that asks nobody for keys.

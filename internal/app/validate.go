@@ -49,6 +49,6 @@ func CheckDefinitions(ctx context.Context, documents []json.RawMessage) (wrong, 
 	functions := functionKind(nil)
 	functions.Normalize = func(_ context.Context, doc, _ []byte) ([]byte, error) { return checked(doc, function.ParseDefinition) } // only a server knows the code
 	functions.Status = nil
-	kinds := append(definitionKinds(catalog, nil, nil, v, lint), v.keepsSecrets(sourceKind(SourceKinds(), nil)), functions)
+	kinds := append(definitionKinds(catalog, nil, nil, v, lint), v.keepsSecrets(sourceKind(SourceKinds(), nil)), functions, v.keepsSecrets(regionKind(nil)), linkKind(nil))
 	return api.NewChanges(s, kinds, schema.NewRegistry(schema.RegistryOptions{Store: schemas})).Check(ctx, documents)
 }

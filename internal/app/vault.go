@@ -30,7 +30,15 @@ type vault struct {
 }
 
 // sealedKinds are the kinds of definition with something sealed in them.
-var sealedKinds = []string{kindSecret, kindTarget, kindSource}
+var sealedKinds = []string{kindSecret, kindTarget, kindSource, kindRegion}
+
+// secretMembers are the members of a kind's documents that may hold secrets.
+func secretMembers(kind string) []string {
+	if kind == kindRegion {
+		return []string{"key", "tls"}
+	}
+	return []string{"config"}
+}
 
 // secretKeyFile is in the data directory.
 const secretKeyFile = "secret.key"
@@ -148,44 +156,53 @@ func (v *vault) valueOf(name string, doc []byte) (string, error) {
 	return v.keys.Open(kindSecret+"/"+name, d.Sealed)
 }
 
-// open returns a stored target or source with its secrets.
+// open returns a stored document with its secrets.
 func (v *vault) open(k store.Key, doc []byte) ([]byte, error) {
-	return onConfig(doc, func(cfg json.RawMessage) (json.RawMessage, error) { return v.keys.OpenDocument(k.String(), cfg) })
+	return onSecrets(k.Kind, doc, func(_ string, part json.RawMessage) (json.RawMessage, error) {
+		return v.keys.OpenDocument(k.String(), part)
+	})
 }
 
 func (v *vault) seal(k store.Key, doc []byte) ([]byte, error) {
-	return onConfig(doc, func(cfg json.RawMessage) (json.RawMessage, error) { return v.keys.SealDocument(k.String(), cfg) })
+	return onSecrets(k.Kind, doc, func(_ string, part json.RawMessage) (json.RawMessage, error) {
+		return v.keys.SealDocument(k.String(), part)
+	})
 }
 
-// onConfig returns doc with its member config edited, and all else as it is.
-func onConfig(doc []byte, edit func(json.RawMessage) (json.RawMessage, error)) ([]byte, error) {
+// onSecrets returns doc with the members that may hold secrets edited, and all else as it is.
+func onSecrets(kind string, doc []byte, edit func(member string, part json.RawMessage) (json.RawMessage, error)) ([]byte, error) {
+	members := secretMembers(kind)
 	dec := json.NewDecoder(bytes.NewReader(doc))
 	if _, err := dec.Token(); err != nil {
 		return nil, err
 	}
+	var out []byte
+	done := int64(0) // of doc
 	for dec.More() {
 		name, err := dec.Token()
 		if err != nil {
 			return nil, err
 		}
-		var cfg json.RawMessage
-		if err := dec.Decode(&cfg); err != nil {
+		var part json.RawMessage
+		if err := dec.Decode(&part); err != nil {
 			return nil, err
 		}
-		if name != "config" {
+		member, ok := name.(string)
+		if !ok || !slices.Contains(members, member) {
 			continue
 		}
 		end := dec.InputOffset()
-		out, err := edit(cfg)
+		edited, err := edit(member, part)
 		if err != nil {
 			return nil, err
 		}
-		return slices.Concat(doc[:end-int64(len(cfg))], out, doc[end:]), nil
+		out = slices.Concat(out, doc[done:end-int64(len(part))], edited)
+		done = end
 	}
-	return doc, nil
+	return append(out, doc[done:]...), nil
 }
 
-// keepsSecrets makes a kind whose config may hold secrets one that seals them, and never shows them.
+// keepsSecrets makes a kind whose documents may hold secrets one that seals them, and never shows them.
 func (v *vault) keepsSecrets(k api.Kind) api.Kind {
 	check, refs := k.Normalize, k.Refs
 	k.Normalize = func(ctx context.Context, doc, old []byte) ([]byte, error) {
@@ -195,7 +212,10 @@ func (v *vault) keepsSecrets(k api.Kind) api.Kind {
 			if err != nil {
 				open = old // its secrets are lost: who writes it anew has to give them
 			}
-			if doc, err = onConfig(doc, func(cfg json.RawMessage) (json.RawMessage, error) { return secret.Restore(cfg, configOf(open)) }); err != nil {
+			doc, err = onSecrets(k.Name, doc, func(member string, part json.RawMessage) (json.RawMessage, error) {
+				return secret.Restore(part, memberOf(open, member))
+			})
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -206,7 +226,7 @@ func (v *vault) keepsSecrets(k api.Kind) api.Kind {
 		return v.seal(key, doc)
 	}
 	k.Redact = func(doc []byte) []byte {
-		out, err := onConfig(doc, func(cfg json.RawMessage) (json.RawMessage, error) { return secret.Redact(cfg), nil })
+		out, err := onSecrets(k.Name, doc, func(_ string, part json.RawMessage) (json.RawMessage, error) { return secret.Redact(part), nil })
 		if err != nil {
 			return []byte("null") // what cannot be read is not shown
 		}
@@ -217,22 +237,27 @@ func (v *vault) keepsSecrets(k api.Kind) api.Kind {
 		if refs != nil {
 			all = refs(doc)
 		}
-		for _, r := range secret.References(configOf(doc)) {
-			all = append(all, api.Ref{Kind: kindSecret, Name: r.Name, Pointer: "/config" + r.Pointer})
-		}
-		return all
+		return append(all, secretRefs(k.Name, doc)...)
 	}
 	return k
 }
 
-func configOf(doc []byte) json.RawMessage {
-	var d struct {
-		Config json.RawMessage `json:"config"`
+// secretRefs lists the Secrets that a document refers to.
+func secretRefs(kind string, doc []byte) (all []api.Ref) {
+	for _, member := range secretMembers(kind) {
+		for _, r := range secret.References(memberOf(doc, member)) {
+			all = append(all, api.Ref{Kind: kindSecret, Name: r.Name, Pointer: "/" + member + r.Pointer})
+		}
 	}
-	if json.Unmarshal(doc, &d) != nil || d.Config == nil {
+	return all
+}
+
+func memberOf(doc []byte, member string) json.RawMessage {
+	var d map[string]json.RawMessage
+	if json.Unmarshal(doc, &d) != nil || d[member] == nil {
 		return json.RawMessage("{}")
 	}
-	return d.Config
+	return d[member]
 }
 
 func nameOf(doc []byte) string {

@@ -76,6 +76,12 @@ type Hop struct {
 	Position Position
 }
 
+// String returns <instance>/<stream>:<sequence>.
+func (h Hop) String() string { return h.Instance + "/" + h.Position.String() }
+
+// MarshalText is String.
+func (h Hop) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
 // MaxHops is how many bridges an event may pass.
 const MaxHops = 16
 

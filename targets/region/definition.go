@@ -178,7 +178,10 @@ func ParseLink(doc []byte) (*Link, error) {
 	if _, ok := ParseStart(l.Start); !ok && !p.has("/start") {
 		p.complain("/start", badStart)
 	}
-	if form.Pattern != nil && !p.has("/pattern") && !p.has("/when") && !p.has("/transform") {
+	if form.Pattern == nil {
+		form.Pattern = json.RawMessage(everyEvent)
+	}
+	if !p.has("/pattern") && !p.has("/when") && !p.has("/transform") {
 		l.Rule = p.rule(form.Pattern, form.When, form.Transform, "/pattern")
 	}
 	if form.Urgent != nil && !p.has("/urgent") {
@@ -196,6 +199,9 @@ func ParseLink(doc []byte) (*Link, error) {
 	}
 	return l, nil
 }
+
+// everyEvent is the pattern of a link that has none.
+const everyEvent = `{"source":[{"exists":true}]}`
 
 // readForm reads a document into its Go form. What has the wrong type the schema has complained of.
 func readForm(doc []byte, form any, details []fault.Detail) error {

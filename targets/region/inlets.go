@@ -148,8 +148,8 @@ func (x *Inlets) Serve(w http.ResponseWriter, r *http.Request, bus string, good 
 		return fault.New(fault.Conflict, "the link leads from this bridge to itself")
 	case !isName(o.link):
 		return fault.New(fault.Invalid, "the parameter link must be the name of a link")
-	case !event.IsInstance(epochName):
-		return fault.New(fault.Invalid, "the parameter epoch must be 1 to 32 of a-z and 0-9")
+	case !event.IsInstance(strings.ToLower(epochName)):
+		return fault.New(fault.Invalid, "the parameter epoch must be 1 to 32 letters and digits")
 	case !strings.HasPrefix(o.stream, streamPrefix) || !isName(o.stream[len(streamPrefix):]):
 		return fault.New(fault.Invalid, "the parameter stream must be that of a bus, such as EV_default")
 	}

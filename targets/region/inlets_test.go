@@ -24,8 +24,8 @@ import (
 	"github.com/rialto-bridge/rialto/internal/fault"
 )
 
-// far is a bridge as far as an Inlets knows one, on a directory that outlives it.
-type far struct {
+// inletBridge is a bridge as far as an Inlets knows one, on a directory that outlives it.
+type inletBridge struct {
 	tb     testing.TB
 	dir    string
 	log    *eventlog.Log
@@ -37,14 +37,14 @@ type far struct {
 	refuse atomic.Pointer[func(*event.Record) error] // what Publish says first; nil = nothing
 }
 
-func newFar(tb testing.TB) *far {
-	f := &far{tb: tb, dir: tb.TempDir()}
+func newInletBridge(tb testing.TB) *inletBridge {
+	f := &inletBridge{tb: tb, dir: tb.TempDir()}
 	f.start()
 	tb.Cleanup(f.stop)
 	return f
 }
 
-func (f *far) start() {
+func (f *inletBridge) start() {
 	f.tb.Helper()
 	var err error
 	if f.log, err = eventlog.Open(context.Background(), eventlog.Options{Dir: f.dir, Durability: eventlog.OS, Reserve: 1 << 20}); err != nil {
@@ -72,7 +72,7 @@ func (f *far) start() {
 }
 
 // stop ends it as a process that is asked to.
-func (f *far) stop() {
+func (f *inletBridge) stop() {
 	if f.log == nil {
 		return
 	}
@@ -85,7 +85,7 @@ func (f *far) stop() {
 }
 
 // crash ends it without what only a stop writes down.
-func (f *far) crash() {
+func (f *inletBridge) crash() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	f.inlets.cancel(errStopping)
@@ -93,7 +93,7 @@ func (f *far) crash() {
 	f.end(ctx)
 }
 
-func (f *far) end(ctx context.Context) {
+func (f *inletBridge) end(ctx context.Context) {
 	f.server.CloseClientConnections()
 	f.server.Close()
 	f.nc.Close()
@@ -103,14 +103,14 @@ func (f *far) end(ctx context.Context) {
 	f.log = nil
 }
 
-func (f *far) Bus(name string) (*eventlog.Bus, error) {
+func (f *inletBridge) Bus(name string) (*eventlog.Bus, error) {
 	if name != "in" {
 		return nil, fault.New(fault.NotFound, "no bus %q", name)
 	}
 	return f.bus, nil
 }
 
-func (f *far) Publish(ctx context.Context, _ string, rec *event.Record, done func(eventlog.Receipt)) error {
+func (f *inletBridge) Publish(ctx context.Context, _ string, rec *event.Record, done func(eventlog.Receipt)) error {
 	if refuse := f.refuse.Load(); refuse != nil {
 		if err := (*refuse)(rec); err != nil {
 			return err
@@ -121,7 +121,7 @@ func (f *far) Publish(ctx context.Context, _ string, rec *event.Record, done fun
 }
 
 // stored returns the sequences of the sender of what is in the log, in its order.
-func (f *far) stored() (seqs []uint64) {
+func (f *inletBridge) stored() (seqs []uint64) {
 	f.tb.Helper()
 	for from := uint64(1); from <= f.bus.Committed(); {
 		entries, next, err := f.bus.Read(context.Background(), from, 1000, nil)
@@ -140,8 +140,8 @@ func (f *far) stored() (seqs []uint64) {
 	return seqs
 }
 
-// near is a sender that says what a test wants.
-type near struct {
+// scripted is a sender that says what a test wants.
+type scripted struct {
 	tb      testing.TB
 	ws      *websocket.Conn
 	welcome Welcome
@@ -152,7 +152,7 @@ func sent(seq uint64) Forwarded {
 	return Forwarded{seq, &event.Record{Minted: true, Event: event.Event{ID: id, Source: "/s", Type: "t", Data: []byte("data of " + id)}}}
 }
 
-func (f *far) dial(query string) (*near, error) {
+func (f *inletBridge) dial(query string) (*scripted, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	url := strings.Replace(f.server.URL, "http", "ws", 1) + "/v1/buses/in/link?" + query
@@ -163,7 +163,7 @@ func (f *far) dial(query string) (*near, error) {
 		}
 		return nil, err
 	}
-	n := &near{tb: f.tb, ws: ws}
+	n := &scripted{tb: f.tb, ws: ws}
 	_, msg, err := ws.Read(ctx)
 	if err == nil {
 		err = json.Unmarshal(msg, &n.welcome)
@@ -173,7 +173,7 @@ func (f *far) dial(query string) (*near, error) {
 
 const life = "instance=near&link=up&epoch=e1&stream=EV_out"
 
-func (f *far) connect(query string) *near {
+func (f *inletBridge) connect(query string) *scripted {
 	f.tb.Helper()
 	n, err := f.dial(query)
 	if err != nil {
@@ -183,13 +183,13 @@ func (f *far) connect(query string) *near {
 	return n
 }
 
-func (n *near) send(l Lane, from, to uint64, events ...Forwarded) error {
+func (n *scripted) send(l Lane, from, to uint64, events ...Forwarded) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return n.ws.Write(ctx, websocket.MessageBinary, encode(l, from, to, events))
 }
 
-func (n *near) ack() (a Ack, err error) {
+func (n *scripted) ack() (a Ack, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	_, msg, err := n.ws.Read(ctx)
@@ -200,7 +200,7 @@ func (n *near) ack() (a Ack, err error) {
 }
 
 // exchange sends a batch and demands an answer.
-func (n *near) exchange(want Ack, l Lane, from, to uint64, events ...Forwarded) {
+func (n *scripted) exchange(want Ack, l Lane, from, to uint64, events ...Forwarded) {
 	n.tb.Helper()
 	if err := n.send(l, from, to, events...); err != nil {
 		n.tb.Fatal(err)
@@ -219,7 +219,7 @@ func equal(tb testing.TB, got []uint64, want ...uint64) {
 }
 
 func TestInletStoresOnce(t *testing.T) {
-	f := newFar(t)
+	f := newInletBridge(t)
 	n := f.connect(life)
 	if n.welcome.Instance != "far" || n.welcome.Done.Main != nil {
 		t.Errorf("welcome = %+v", n.welcome)
@@ -256,7 +256,7 @@ func TestInletStoresOnce(t *testing.T) {
 
 // A crash leaves in the log what no state speaks of.
 func TestInletFindsWhatACrashLeft(t *testing.T) {
-	f := newFar(t)
+	f := newInletBridge(t)
 	n := f.connect(life)
 	for seq := uint64(1); seq <= 300; seq++ {
 		n.exchange(Ack{Stored: 1}, Main, seq, seq, sent(seq))
@@ -280,7 +280,7 @@ func TestInletFindsWhatACrashLeft(t *testing.T) {
 }
 
 func TestInletRefusesEvents(t *testing.T) {
-	f := newFar(t)
+	f := newInletBridge(t)
 	n := f.connect(life)
 	looped, tired := sent(2), sent(3)
 	looped.Record.Hops = []event.Hop{{Instance: "far", Position: event.Position{Stream: "EV_x", Seq: 1}}}
@@ -310,7 +310,7 @@ func TestInletSaysWhyItEnds(t *testing.T) {
 		"trouble": {&fault.Error{Kind: fault.Unavailable, Message: "not now"}, CloseTrouble},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFar(t)
+			f := newInletBridge(t)
 			n := f.connect(life)
 			fail := func(rec *event.Record) error {
 				if rec.Event.ID == "3" {
@@ -333,7 +333,7 @@ func TestInletSaysWhyItEnds(t *testing.T) {
 }
 
 func TestInletRefusesNonsense(t *testing.T) {
-	f := newFar(t)
+	f := newInletBridge(t)
 	for _, msg := range []string{"", "x", "\x00\x01"} {
 		n := f.connect(life)
 		if err := n.ws.Write(t.Context(), websocket.MessageBinary, []byte(msg)); err != nil {
@@ -363,7 +363,7 @@ func TestInletRefusesNonsense(t *testing.T) {
 
 // A connection that nobody knows to be dead does not keep the next one out.
 func TestInletNewerConnectionTakesOver(t *testing.T) {
-	f := newFar(t)
+	f := newInletBridge(t)
 	old := f.connect(life)
 	old.exchange(Ack{Stored: 1}, Main, 1, 1, sent(1))
 	if n := f.connect(life); fmt.Sprint(n.welcome.Done.Main) != "[{1 1}]" {
@@ -377,7 +377,7 @@ func TestInletNewerConnectionTakesOver(t *testing.T) {
 // Connections are cut and the far side dies at any moment: all is stored once, and in order within a lane.
 func TestInletProperty(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 9))
-	f := newFar(t)
+	f := newInletBridge(t)
 	const last = 3000
 	next := map[Lane]uint64{Main: 1, Urgent: 1}
 	lane := func(seq uint64) Lane { return Lane(seq % 3 / 2) }
@@ -454,7 +454,7 @@ func TestInletProperty(t *testing.T) {
 }
 
 func TestTranslate(t *testing.T) {
-	f := newFar(t)
+	f := newInletBridge(t)
 	n := f.connect(life)
 	n.exchange(Ack{Stored: 3}, Main, 1, 30, sent(10), sent(20), sent(30))
 	there := func(seq uint64) event.Hop {

@@ -29,7 +29,6 @@ const (
 	// idleBehind is how far the log may go on before the state of an inlet that takes nothing in says so, since a start reads
 	// from there.
 	idleBehind = 50_000
-	stateTime  = 3 * time.Second
 )
 
 // load reads the states.

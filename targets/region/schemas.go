@@ -52,7 +52,7 @@ const LinkSchema = `{
   "type": "object",
   "description": "Forwards a bus, or what a pattern takes of it, to a bus of a region.",
   "additionalProperties": false,
-  "required": ["name", "region", "pattern"],
+  "required": ["name", "region"],
   "properties": {
     "kind": {"const": "Link"},
     "name": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"},
@@ -61,7 +61,7 @@ const LinkSchema = `{
     "region": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", "description": "The region it forwards to."},
     "bus": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", "default": "default", "description": "The bus here."},
     "to": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", "description": "The bus there; default: the one of the same name."},
-    "pattern": {"type": "object", "minProperties": 1, "description": "What is forwarded; as in a rule."},
+    "pattern": {"type": "object", "minProperties": 1, "description": "What is forwarded, as in a rule; default: everything."},
     "when": {"type": "string", "minLength": 1, "description": "An expression that must be true as well; as in a rule."},
     "transform": {"type": ["object", "string"], "description": "What is forwarded instead of the event's own data; as in a target of a rule."},
     "ordering": {"enum": ["none", "log"], "default": "none", "description": "none: after a cut fresh events go before those that have waited. log: strictly in the order of the log."},

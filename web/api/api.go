@@ -94,6 +94,9 @@ type Options struct {
 	Commands Commander        // the same
 	Schemas  *schema.Registry // nil = there is no registry
 	Sources  Sources          // nil = there are none
+	// Links and Inlets are those of other regions; Kinds must have the kind Link then. Both nil = there are none.
+	Links  Links
+	Inlets Inlets
 	// Functions are those of the kind Function, which Kinds must have then. nil = there are none.
 	Functions Functions
 
@@ -130,6 +133,9 @@ func (o *Options) Validate() error {
 	var errs []error
 	if o.Bridge == nil || o.Store == nil || o.Keys == nil {
 		errs = append(errs, errors.New("api: bridge, store and keys are required"))
+	}
+	if (o.Links == nil) != (o.Inlets == nil) {
+		errs = append(errs, errors.New("api: links and inlets go together"))
 	}
 	seen := map[string]bool{kindKey: true, kindProvider: true}
 	for _, k := range o.Kinds {
@@ -242,6 +248,9 @@ func New(o Options) (*API, error) {
 	a.addCatalog()
 	if o.Functions != nil {
 		a.addFunctionRoutes()
+	}
+	if o.Links != nil {
+		a.addLinkRoutes()
 	}
 	a.addPlainRoutes()
 	if err := a.describe(); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/targets/region"
 )
 
 // getEvent answers a stored event with its journey.
@@ -111,6 +112,12 @@ func writeFound(b *bytes.Buffer, f *bridge.Found) error {
 			return err
 		}
 	}
+	if len(f.Hops) > 0 {
+		b.WriteString(`,"hops":`)
+		if err := encodeJSON(b, f.Hops); err != nil {
+			return err
+		}
+	}
 	if len(f.Others) > 0 {
 		b.WriteString(`,"others":`)
 		if err := encodeJSON(b, f.Others); err != nil {
@@ -150,7 +157,7 @@ func (a *API) getLedger(w *reply, r *http.Request) error {
 	if bus := q.text("bus"); bus != "" {
 		buses = []string{bus}
 	}
-	account := ledgerDoc{Balanced: true, Buses: []bridge.Ledger{}}
+	account := ledgerDoc{Balanced: true, Buses: []bridge.Ledger{}, Links: []region.Account{}}
 	for _, bus := range buses {
 		l, err := a.o.Bridge.Ledger(r.Context(), bridge.LedgerQuery{Bus: bus, From: from, To: to})
 		if err != nil {
@@ -158,6 +165,13 @@ func (a *API) getLedger(w *reply, r *http.Request) error {
 		}
 		account.Balanced = account.Balanced && l.Balanced
 		account.Buses = append(account.Buses, l)
+		if a.o.Links == nil {
+			continue
+		}
+		for _, link := range a.o.Links.Accounts(bus) {
+			account.Balanced = account.Balanced && link.Difference == 0
+			account.Links = append(account.Links, link)
+		}
 	}
 	var b bytes.Buffer
 	if err := encodeJSON(&b, account); err != nil {
@@ -169,4 +183,6 @@ func (a *API) getLedger(w *reply, r *http.Request) error {
 type ledgerDoc struct {
 	Balanced bool            `json:"balanced"`
 	Buses    []bridge.Ledger `json:"buses"`
+	// Links are those that read these buses, over all times.
+	Links []region.Account `json:"links"`
 }

@@ -154,6 +154,7 @@ func (a *API) describe() error {
 		"event": ref("Event"), "position": text("<stream>:<sequence>"), "received": {Type: "string", Format: "date-time"},
 		"status":  text("one of " + strings.Join(states, ", ")),
 		"origin":  {Type: "object", Description: "how it was published over MQTT"},
+		"hops":    {Type: "array", Items: text(""), Description: "where it stood before, of one that a link has forwarded: <instance>/<stream>:<sequence>, the first one first"},
 		"others":  {Type: "array", Items: text(""), Description: "positions of other events with this id"},
 		"journey": ref("Journey"),
 	})
@@ -558,6 +559,9 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 	maps.Copy(ops, commandOperations(limit, cursor))
 	if a.o.Functions != nil {
 		maps.Copy(ops, functionOperations())
+	}
+	if a.o.Links != nil {
+		maps.Copy(ops, linkOperations(bus, ok))
 	}
 	return ops
 }

@@ -24,9 +24,14 @@ type Sources interface {
 func (a *API) addSourceRoutes() {
 	write := need{area: areaDefinitions, access: accessWrite}
 	a.hookRoute = a.add("POST", "/hooks/{source}", need{self: true}, a.serveHook)
-	a.add("POST", "/v1/sources/{name}:pause", write, a.pauseSource(true))
-	a.add("POST", "/v1/sources/{name}:resume", write, a.pauseSource(false))
-	a.add("POST", "/v1/sources/{name}:reset", write, a.resetSource)
+	a.add("POST", "/v1/sources/{name}:pause", write, a.pause(kindSource, true))
+	a.add("POST", "/v1/sources/{name}:resume", write, a.pause(kindSource, false))
+	a.add("POST", "/v1/sources/{name}:reset", write, a.reset(kindSource, func(ctx context.Context, name, start string) error {
+		if a.o.Sources == nil {
+			return errNoRoute
+		}
+		return a.o.Sources.Reset(ctx, name, start)
+	}))
 }
 
 // serveHook hands a request over to its source, which knows whom it trusts.
@@ -41,58 +46,63 @@ func (a *API) serveHook(w *reply, r *http.Request) error {
 	return a.o.Sources.ServeHook(name, w, r)
 }
 
-// pauseSource changes the definition of a source, so that the pause lasts.
-func (a *API) pauseSource(paused bool) handler {
+// pause changes a definition, so that the pause lasts.
+func (a *API) pause(kind string, paused bool) handler {
 	return func(w *reply, r *http.Request) error {
 		if _, err := noQuery(r); err != nil {
 			return err
 		}
-		d, err := a.editDocument(r.Context(), store.Key{Kind: kindSource, Name: pathParam(r, "name")}, "paused", json.RawMessage("true"), paused)
+		d, err := a.editDocument(r.Context(), store.Key{Kind: kind, Name: pathParam(r, "name")}, "paused", json.RawMessage("true"), paused)
 		if err != nil {
 			return err
 		}
 		a.awaitInForce(r.Context(), d.Key, d.Revision)
-		return a.answerSource(w, d)
+		return a.answerDocument(w, d)
 	}
 }
 
-// resetSource has a source begin elsewhere.
-func (a *API) resetSource(w *reply, r *http.Request) error {
-	if _, err := noQuery(r); err != nil {
-		return err
+// reset has what a definition describes begin elsewhere.
+func (a *API) reset(kind string, reset func(ctx context.Context, name, start string) error) handler {
+	return func(w *reply, r *http.Request) error {
+		start, err := a.readStart(r)
+		if err != nil {
+			return err
+		}
+		d, err := a.o.Store.Get(r.Context(), store.Key{Kind: kind, Name: pathParam(r, "name")})
+		if err != nil {
+			return err
+		}
+		if err := reset(r.Context(), d.Name, start); err != nil {
+			return err
+		}
+		return a.answerDocument(w, d)
 	}
-	if a.o.Sources == nil {
-		return errNoRoute
+}
+
+// readStart reads where something is to begin; "" if the request does not say.
+func (a *API) readStart(r *http.Request) (string, error) {
+	if _, err := noQuery(r); err != nil {
+		return "", err
 	}
 	raw, err := a.readBody(r, nil, maxDocument)
-	if err != nil {
-		return err
+	if err != nil || len(raw) == 0 {
+		return "", err
+	}
+	if err := checkContentType(r.Header.Get("Content-Type")); err != nil {
+		return "", err
 	}
 	var in struct {
 		Start string `json:"start"`
 	}
-	if len(raw) > 0 {
-		if err := checkContentType(r.Header.Get("Content-Type")); err != nil {
-			return err
-		}
-		if err := decodeStrict(raw, &in); err != nil {
-			return err
-		}
-	}
-	d, err := a.o.Store.Get(r.Context(), store.Key{Kind: kindSource, Name: pathParam(r, "name")})
-	if err != nil {
-		return err
-	}
-	if err := a.o.Sources.Reset(r.Context(), d.Name, in.Start); err != nil {
-		return err
-	}
-	return a.answerSource(w, d)
+	err = decodeStrict(raw, &in)
+	return in.Start, err
 }
 
-func (a *API) answerSource(w *reply, d store.Document) error {
-	k := a.kind(kindSource)
+// answerDocument answers a definition as it stands now.
+func (a *API) answerDocument(w *reply, d store.Document) error {
+	k := a.kind(d.Kind)
 	if k == nil {
-		return fault.New(fault.NotFound, "there are no sources here")
+		return fault.New(fault.NotFound, "there is no kind %s here", d.Kind)
 	}
 	body, err := k.showDoc(d, aside{})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,33 +42,87 @@ var userAgent = []string{UserAgent}
 // A message is sent again, at once and unseen, when a kept connection turns out to have been closed by the far side
 // before any byte of an answer: a server that closes idle connections is no failure.
 func Exchange(ctx context.Context, client *http.Client, m Message, now func() time.Time) (targets.Result, error) {
+	res, _, err := Ask(ctx, client, m, Terms{}, now)
+	return res, err
+}
+
+// Terms say what counts as an answer that accepts, and what is kept of it.
+type Terms struct {
+	Success []int // statuses; nil = 200-299. What is a redirect is never one.
+	MaxBody int   // bytes of the body that are kept; 0 = none
+}
+
+// refusal is what a status means; nil = it accepts. A 2xx that does not count as success may do so another time.
+func (t Terms) refusal(status int, retryAfter time.Duration) *targets.Error {
+	e := targets.StatusError(status, retryAfter)
+	switch {
+	case t.Success == nil:
+		return e
+	case slices.Contains(t.Success, status) && (status < 300 || status > 399):
+		return nil
+	case e == nil:
+		e = &targets.Error{Reason: targets.ReasonStatus, Status: status, RetryAfter: retryAfter, Err: fmt.Errorf("status %d, which does not count as success here", status)}
+	}
+	return e
+}
+
+// Answer is what came back. The zero value is no answer.
+type Answer struct {
+	Header http.Header // also of an answer that refuses
+	Body   []byte      // of one that accepts, as much as the terms want
+	Cut    bool        // the body is longer
+
+	resp *http.Response
+	hide []string
+}
+
+// Head is how an answer began that accepts by its status and is a failure all the same, as targets.Exchange describes it.
+func (a *Answer) Head() string {
+	body := a.Body[:min(len(a.Body), targets.MaxHead)]
+	if len(body) < len(a.Body) || a.Cut {
+		body = uncut(body, a.hide)
+	}
+	if a.Header.Get("Content-Encoding") != "" {
+		body = nil
+	}
+	return headOf(a.resp, body, a.hide)
+}
+
+// Ask is Exchange for who wants to know the answer, or has other terms.
+func Ask(ctx context.Context, client *http.Client, m Message, t Terms, now func() time.Time) (res targets.Result, ans Answer, _ error) {
 	a := begin(ctx)
 	m.Header["User-Agent"] = userAgent
 	resp, err := a.send(client, &m)
 	if err != nil {
 		e := failure(ctx, err)
-		return targets.Result{Exchange: a.failed(e)}, e
+		return targets.Result{Exchange: a.failed(e)}, ans, e
 	}
-	res := targets.Result{Status: resp.StatusCode, Exchange: a.exchange()}
+	ans.Header, ans.resp, ans.hide = resp.Header, resp, m.Hide
+	res = targets.Result{Status: resp.StatusCode, Exchange: a.exchange()}
 	retryAfter := time.Duration(0)
 	if v := resp.Header.Get("Retry-After"); v != "" {
 		retryAfter = targets.ParseRetryAfter(v, now())
 	}
-	e := targets.StatusError(resp.StatusCode, retryAfter)
+	e := t.refusal(resp.StatusCode, retryAfter)
 	if e != nil {
 		obey(resp.Header, e)
 		res.Head, _ = readRefusal(resp, m.Hide) // the status has said it; how the rest of the answer fares does not matter
 		if to := resp.Header.Get("Location"); to != "" && e.Reason == targets.ReasonRedirect {
 			e.Err = fmt.Errorf("status %d to %s, which is not followed", resp.StatusCode, clip(hide(withoutQuery(to), m.Hide), maxLocation))
 		}
-		return res, e
+		return res, ans, e
 	}
-	if err := drain(resp); err != nil {
+	if t.MaxBody > 0 {
+		ans.Body, ans.Cut, err = keep(resp, t.MaxBody)
+	} else {
+		err = drain(resp)
+	}
+	if err != nil {
 		e := failure(ctx, err)
 		e.Status, res.Head = resp.StatusCode, headOf(resp, nil, m.Hide)
-		return res, e
+		return res, ans, e
 	}
-	return res, nil
+	return res, ans, nil
 }
 
 // obey reads what a refusing target says of what is to follow, as senders that know Svix do: the event is not tried again, or
@@ -116,8 +171,10 @@ func transport(client *http.Client) http.RoundTripper {
 
 // request is the message for the transport of net/http.
 func (m *Message) request(ctx context.Context) *http.Request {
-	// Not sent, but it tells net/http that the message may go out once more when a kept connection was closed.
-	m.Header["Idempotency-Key"] = nil
+	if m.Header["Idempotency-Key"] == nil {
+		// Not sent, but it tells net/http that the message may go out once more when a kept connection was closed.
+		m.Header["Idempotency-Key"] = nil
+	}
 	req := emptyRequest.WithContext(ctx)
 	req.Method, req.URL, req.Host, req.Header = m.Method, m.URL, m.URL.Host, m.Header
 	req.Proto, req.ProtoMajor, req.ProtoMinor = "HTTP/1.1", 1, 1

@@ -38,6 +38,21 @@ func drain(resp *http.Response) error {
 	return discard(resp, 0, nil)
 }
 
+// keep reads a body up to a limit and closes it. cut says that there was more.
+func keep(resp *http.Response, limit int) (body []byte, cut bool, err error) {
+	if resp.ContentLength == 0 || resp.StatusCode < 200 {
+		return nil, false, resp.Body.Close()
+	}
+	body, err = io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
+	if closeErr := resp.Body.Close(); err == nil {
+		err = closeErr
+	}
+	if len(body) > limit {
+		body, cut = body[:limit], true
+	}
+	return body, cut, err
+}
+
 // discard reads what is left of a body of which n bytes were read, and closes it. err is what reading has said so far.
 func discard(resp *http.Response, n int, err error) error {
 	buf := buffers.Get().(*[4 << 10]byte)

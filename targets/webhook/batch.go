@@ -38,7 +38,7 @@ func (r *reader) batching(c *batchConfig) {
 		return
 	}
 	if r.mode != modeBatch {
-		r.complain("/batch", "is for mode batch")
+		r.Complain("/batch", "is for mode batch")
 	}
 	if c.MaxEvents != 0 {
 		r.gather.maxEvents = c.MaxEvents
@@ -49,7 +49,7 @@ func (r *reader) batching(c *batchConfig) {
 	if c.Linger != "" {
 		var err error
 		if r.gather.linger, err = time.ParseDuration(c.Linger); err != nil || r.gather.linger < time.Millisecond || r.gather.linger > maxLinger {
-			r.complain("/batch/linger", "is not a duration from 1ms to 5s")
+			r.Complain("/batch/linger", "is not a duration from 1ms to 5s")
 		}
 	}
 }

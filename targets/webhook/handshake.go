@@ -50,10 +50,10 @@ func (r *reader) handshaking(c *handshakeConfig) {
 		return
 	}
 	if c.Origin == "" {
-		r.complain("/handshake/origin", "is missing: the target is told who asks")
+		r.Complain("/handshake/origin", "is missing: the target is told who asks")
 	}
 	if u, err := url.Parse(c.Callback); c.Callback != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
-		r.complain("/handshake/callback", "is no URL of a server: http or https, a host, and maybe a path")
+		r.Complain("/handshake/callback", "is no URL of a server: http or https, a host, and maybe a path")
 	}
 	r.handshake = c
 }
@@ -230,7 +230,7 @@ func (h *handshake) ask(ctx context.Context, token string) (*consent, *targets.E
 	if token != "" {
 		m.Header["Webhook-Request-Callback"] = []string{strings.TrimRight(h.Callback, "/") + "/consents/" + h.w.env.Target + "/" + token}
 	}
-	resp, _, err := outbound.Fetch(ctx, h.w.client, m)
+	resp, _, err := outbound.Fetch(ctx, h.w.sender.Client(), m)
 	if err != nil {
 		return nil, err
 	}

@@ -14,12 +14,9 @@ package webhook
 import (
 	"context"
 	"encoding/json"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
@@ -47,7 +44,7 @@ func Kind(checkURL func(url string) error) targets.Kind {
 			"keys, signed by Standard Webhooks or RFC 9421. Success is 200-299; redirects are not followed.",
 		Example: "kind: Target\nname: ops\ntype: webhook\nconfig:\n  url: https://ops.example.com/hook\n  mode: structured\n" +
 			"  secret: {ref: ops-signing}\n  auth: {type: bearer, token: {ref: ops-token}}\ndelivery:\n  concurrency: 8\n  timeout: 10s\n",
-		ConfigSchema: configSchema,
+		ConfigSchema: outbound.ConfigSchema(configSchema),
 		Check:        func(cfg json.RawMessage) error { return check(cfg, checkURL) },
 		New:          newTarget,
 	}
@@ -58,36 +55,25 @@ type webhook struct {
 	settings
 	env    targets.Env
 	url    *url.URL
-	client *http.Client
-	tokens *outbound.Tokens // nil without OAuth 2
-	asks   *handshake       // nil without a handshake
-	fixed  bool             // no secret is a reference, so that nothing has to be looked at again
-	creds  atomic.Pointer[credentials]
+	sender *outbound.Sender[signers]
+	asks   *handshake // nil without a handshake
 }
 
 func newTarget(cfg json.RawMessage, env targets.Env) (targets.Target, error) {
-	s, details := parse(cfg)
-	if err := fault.Collect(details); err != nil {
+	r := parse(cfg)
+	s := r.settings
+	if err := fault.Collect(r.Details()); err != nil {
 		return nil, err
 	}
 	u, err := url.Parse(s.url)
 	if err != nil || u.Host == "" {
 		return nil, fault.Invalidf("/url", "is not a URL")
 	}
-	if s.auth != nil && s.auth.Type == authAWS {
-		if u, err = outbound.SignedURL(u); err != nil { // what RFC 9421 covers is what is sent
-			return nil, fault.Invalidf("/url", "cannot be signed for AWS")
-		}
+	if u, err = r.SentURL(u); err != nil { // what RFC 9421 covers is what is sent
+		return nil, fault.Invalidf("/url", "cannot be signed for AWS")
 	}
-	w := &webhook{settings: s, env: env, url: u, client: env.HTTP}
-	w.fixed = !slices.ContainsFunc(s.slots, func(s slot) bool { return s.source.Ref() != "" })
-	if s.tls != nil {
-		w.client = env.TLS(w.connections())
-	}
-	if s.auth != nil && s.auth.Type == authOAuth2 {
-		w.tokens = outbound.NewTokens(outbound.TokenOptions{URL: s.auth.TokenURL, Form: s.auth.tokenForm(), InBody: s.auth.ClientAuth == "body",
-			HTTP: env.HTTP, Now: env.Now})
-	}
+	w := &webhook{settings: s, env: env, url: u}
+	w.sender = outbound.NewSender(r.Access, u.Hostname(), env, w.signers)
 	if s.handshake != nil {
 		w.asks = newHandshake(*s.handshake, w)
 	}
@@ -104,7 +90,7 @@ func (w *webhook) Pace() targets.RateLimit {
 
 // Warnings implements targets.Warner.
 func (w *webhook) Warnings() (all []rules.Warning) {
-	if w.tls != nil && w.tls.InsecureSkipVerify {
+	if w.sender.Insecure() {
 		all = append(all, rules.Warning{Pointer: "/config/tls/insecureSkipVerify",
 			Message: "whoever is on the way can pose as the target, and read and change what it is sent"})
 	}
@@ -127,9 +113,9 @@ func (w *webhook) Deliver(ctx context.Context, d targets.Delivery) (targets.Resu
 // attempt names a message, signs it and sends it.
 func (w *webhook) attempt(ctx context.Context, m outbound.Message, id string) (targets.Result, error) {
 	now := w.env.Now()
-	creds, err := w.credentials(now)
+	creds, err := w.sender.Credentials(now)
 	if err != nil {
-		return targets.Result{}, &targets.Error{Reason: targets.ReasonInternal, Err: err}
+		return targets.Result{}, err
 	}
 	if w.asks != nil {
 		if err := w.asks.agreed(ctx); err != nil {
@@ -137,45 +123,12 @@ func (w *webhook) attempt(ctx context.Context, m outbound.Message, id string) (t
 		}
 		m.Header["Webhook-Request-Origin"] = []string{w.asks.Origin}
 	}
-	maps.Copy(m.Header, creds.headers)
-	m.Hide = creds.hidden
-	if err := sign(&m, id, creds, now); err != nil {
+	creds.Prepare(&m)
+	if err := creds.Own.sign(&m, id, now); err != nil {
 		return targets.Result{}, &targets.Error{Reason: targets.ReasonInternal, Err: err}
 	}
-	if w.tokens != nil {
-		return w.sendWithToken(ctx, m, creds)
-	}
-	return w.send(ctx, m, creds, now)
-}
-
-// send sends a message that is whole but for the signature of AWS.
-func (w *webhook) send(ctx context.Context, m outbound.Message, creds *credentials, now time.Time) (targets.Result, error) {
-	if creds.aws != nil {
-		if err := creds.aws.Sign(ctx, &m, now); err != nil {
-			return targets.Result{}, &targets.Error{Reason: targets.ReasonInternal, Err: err}
-		}
-	}
-	return outbound.Exchange(ctx, w.client, m, w.env.Now)
-}
-
-// sendWithToken sends a message with an access token, and once more, with a new one, if the first is refused: it may have been
-// revoked before its time.
-func (w *webhook) sendWithToken(ctx context.Context, m outbound.Message, creds *credentials) (res targets.Result, err error) {
-	for again := true; ; again = false {
-		token, err := w.tokens.Token(ctx, w.auth.ClientID, creds.clientSecret)
-		if err != nil {
-			return res, err
-		}
-		one := m
-		one.Header = maps.Clone(m.Header) // the transport may still be writing it when the answer is there
-		one.Header["Authorization"] = []string{"Bearer " + token}
-		one.Hide = append([]string{token}, m.Hide...)
-		res, err = outbound.Exchange(ctx, w.client, one, w.env.Now)
-		if res.Status != http.StatusUnauthorized || !again {
-			return res, err
-		}
-		w.tokens.Refused(token)
-	}
+	res, _, err := w.sender.Send(ctx, m, creds, outbound.Terms{})
+	return res, err
 }
 
 // message is the message for a delivery: its event.
@@ -194,17 +147,17 @@ func (w *webhook) message(d targets.Delivery) outbound.Message {
 }
 
 // sign names the message and signs it.
-func sign(m *outbound.Message, id string, creds *credentials, now time.Time) error {
+func (s *signers) sign(m *outbound.Message, id string, now time.Time) error {
 	ts := now.Unix()
 	values := [3]string{id, strconv.FormatInt(ts, 10)}
 	m.Header["Webhook-Id"] = values[0:1:1]
 	m.Header["Webhook-Timestamp"] = values[1:2:2]
-	if creds.signer != nil {
-		values[2] = creds.signer.Sign(id, ts, m.Body)
+	if s.webhook != nil {
+		values[2] = s.webhook.Sign(id, ts, m.Body)
 		m.Header["Webhook-Signature"] = values[2:3:3]
 	}
-	if creds.message != nil {
-		return creds.message.Sign(m, now)
+	if s.message != nil {
+		return s.message.Sign(m, now)
 	}
 	return nil
 }

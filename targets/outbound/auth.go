@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package webhook
+package outbound
 
 import (
 	"encoding/json"
@@ -11,20 +11,20 @@ import (
 	"strings"
 
 	"github.com/rialto-bridge/rialto/internal/fault"
-	"github.com/rialto-bridge/rialto/targets/outbound"
 )
 
 // The types of auth.
 const (
-	authBearer = "bearer"
-	authBasic  = "basic"
-	authAPIKey = "apiKey"
-	authOAuth2 = "oauth2"
-	authAWS    = "awsSigV4"
+	AuthBearer  = "bearer"
+	AuthBasic   = "basic"
+	AuthAPIKey  = "apiKey"
+	AuthOAuth2  = "oauth2"
+	AuthAWS     = "awsSigV4"
+	AuthAlibaba = "alibabaACS3"
 )
 
-// authConfig says how the bridge shows who it is.
-type authConfig struct {
+// AuthConfig says how the bridge shows who it is.
+type AuthConfig struct {
 	Type            string            `json:"type"`
 	Token           json.RawMessage   `json:"token"`
 	Username        string            `json:"username"`
@@ -46,15 +46,16 @@ type authConfig struct {
 
 // authFields says which members a type needs and which it may have.
 var authFields = map[string]struct{ needs, may []string }{
-	authBearer: {needs: []string{"token"}},
-	authBasic:  {needs: []string{"username", "password"}},
-	authAPIKey: {needs: []string{"header", "key"}},
-	authOAuth2: {needs: []string{"tokenUrl", "clientId", "clientSecret"}, may: []string{"clientAuth", "scope", "parameters"}},
-	authAWS:    {needs: []string{"region", "service", "accessKeyId", "secretAccessKey"}, may: []string{"sessionToken"}},
+	AuthBearer:  {needs: []string{"token"}},
+	AuthBasic:   {needs: []string{"username", "password"}},
+	AuthAPIKey:  {needs: []string{"header", "key"}},
+	AuthOAuth2:  {needs: []string{"tokenUrl", "clientId", "clientSecret"}, may: []string{"clientAuth", "scope", "parameters"}},
+	AuthAWS:     {needs: []string{"region", "service", "accessKeyId", "secretAccessKey"}, may: []string{"sessionToken"}},
+	AuthAlibaba: {needs: []string{"accessKeyId", "secretAccessKey"}, may: []string{"sessionToken"}},
 }
 
-// authSecrets are the members that are secrets, and what they must be.
-func (a *authConfig) secrets() map[string]struct {
+// secrets are the members that are secrets, and what they must be.
+func (a *AuthConfig) secrets() map[string]struct {
 	raw   json.RawMessage
 	check func(string) error
 } {
@@ -68,7 +69,7 @@ func (a *authConfig) secrets() map[string]struct {
 }
 
 // given is the members that are there.
-func (a *authConfig) given() map[string]bool {
+func (a *AuthConfig) given() map[string]bool {
 	given := map[string]bool{"username": a.Username != "", "header": a.Header != "", "tokenUrl": a.TokenURL != "", "clientId": a.ClientID != "",
 		"clientAuth": a.ClientAuth != "", "scope": a.Scope != "", "parameters": a.Parameters != nil, "region": a.Region != "", "service": a.Service != ""}
 	for name, s := range a.secrets() {
@@ -77,49 +78,53 @@ func (a *authConfig) given() map[string]bool {
 	return given
 }
 
-// authentication reads how the bridge shows who it is.
-func (r *reader) authentication(c *authConfig) {
+// Auth reads how the bridge shows who it is; nil = it does not.
+func (r *Reader) Auth(c *AuthConfig) {
+	if c == nil {
+		return
+	}
+	r.auth = c
 	fields, secrets := authFields[c.Type], c.secrets()
 	for name, given := range c.given() {
 		at := "/auth" + fault.Pointer(name)
 		switch needed := slices.Contains(fields.needs, name); {
 		case needed && !given:
-			r.complain(at, "is missing, and auth of type %s needs it", c.Type)
+			r.Complain(at, "is missing, and auth of type %s needs it", c.Type)
 		case given && !needed && !slices.Contains(fields.may, name):
-			r.complain(at, "is not for auth of type %s", c.Type)
+			r.Complain(at, "is not for auth of type %s", c.Type)
 		case given && secrets[name].raw != nil:
-			r.secret(at, secrets[name].raw, secrets[name].check)
+			r.Secret(at, secrets[name].raw, secrets[name].check)
 		}
 	}
 	switch {
 	case strings.Contains(c.Username, ":"):
-		r.complain("/auth/username", "has a colon, which ends the name of a user")
+		r.Complain("/auth/username", "has a colon, which ends the name of a user")
 	case checkText(c.Username) != nil:
-		r.complain("/auth/username", "has control characters")
-	case c.Header != "" && (!isToken(c.Header) || reserved(c.Header)):
-		r.complain("/auth/header", "is not a header that can be given")
+		r.Complain("/auth/username", "has control characters")
+	case c.Header != "" && (!isToken(c.Header) || reserved(c.Header, "")):
+		r.Complain("/auth/header", "is not a header that can be given")
 	}
 	for name := range c.Parameters {
 		switch name {
 		case "", "grant_type", "client_id", "client_secret", "scope", "client_assertion", "client_assertion_type":
-			r.complain("/auth/parameters"+fault.Pointer(name), "is set by the bridge, or holds a secret, and cannot be given")
+			r.Complain("/auth/parameters"+fault.Pointer(name), "is set by the bridge, or holds a secret, and cannot be given")
 		}
 	}
 }
 
 // authHeader is the header that auth sets, in canonical form; "" if there is none.
-func (s *settings) authHeader() string {
+func (a *Access) authHeader() string {
 	switch {
-	case s.auth == nil:
+	case a.auth == nil:
 		return ""
-	case s.auth.Type == authAPIKey:
-		return http.CanonicalHeaderKey(s.auth.Header)
+	case a.auth.Type == AuthAPIKey:
+		return http.CanonicalHeaderKey(a.auth.Header)
 	}
 	return "Authorization"
 }
 
 // tokenForm is what a token is asked for with.
-func (a *authConfig) tokenForm() url.Values {
+func (a *AuthConfig) tokenForm() url.Values {
 	form := url.Values{}
 	if a.Scope != "" {
 		form.Set("scope", a.Scope)
@@ -131,21 +136,24 @@ func (a *authConfig) tokenForm() url.Values {
 }
 
 // fill puts what auth sends into c.
-func (a *authConfig) fill(c *credentials, values map[string]string) {
+func (a *AuthConfig) fill(c *shown, values map[string]string) {
 	switch a.Type {
-	case authBearer:
-		c.headers["Authorization"] = []string{"Bearer " + values["/auth/token"]}
-	case authBasic:
-		basic := outbound.Basic(a.Username, values["/auth/password"])
-		c.headers["Authorization"] = []string{basic}
+	case AuthBearer:
+		c.header["Authorization"] = []string{"Bearer " + values["/auth/token"]}
+	case AuthBasic:
+		basic := Basic(a.Username, values["/auth/password"])
+		c.header["Authorization"] = []string{basic}
 		c.hide(strings.TrimPrefix(basic, "Basic "))
-	case authAPIKey:
-		c.headers[http.CanonicalHeaderKey(a.Header)] = []string{values["/auth/key"]}
-	case authOAuth2:
+	case AuthAPIKey:
+		c.header[http.CanonicalHeaderKey(a.Header)] = []string{values["/auth/key"]}
+	case AuthOAuth2:
 		c.clientSecret = values["/auth/clientSecret"]
-	case authAWS:
-		c.aws = &outbound.AWSSigner{Region: a.Region, Service: a.Service, AccessKeyID: values["/auth/accessKeyId"],
-			SecretAccessKey: values["/auth/secretAccessKey"], SessionToken: values["/auth/sessionToken"]}
+	case AuthAlibaba:
+		c.sign = (&AlibabaSigner{AccessKeyID: values["/auth/accessKeyId"], AccessKeySecret: values["/auth/secretAccessKey"],
+			SecurityToken: values["/auth/sessionToken"]}).Sign
+	case AuthAWS:
+		c.sign = (&AWSSigner{Region: a.Region, Service: a.Service, AccessKeyID: values["/auth/accessKeyId"],
+			SecretAccessKey: values["/auth/secretAccessKey"], SessionToken: values["/auth/sessionToken"]}).Sign
 	}
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package webhook
+package outbound
 
 import (
 	"cmp"
@@ -11,8 +11,8 @@ import (
 	"net/url"
 )
 
-// tlsConfig is what differs from TLS 1.2 or later with the certificates of the system.
-type tlsConfig struct {
+// TLSConfig is what differs from TLS 1.2 or later with the certificates of the system.
+type TLSConfig struct {
 	CA                 json.RawMessage `json:"ca"`
 	Certificate        json.RawMessage `json:"certificate"`
 	Key                json.RawMessage `json:"key"`
@@ -21,36 +21,41 @@ type tlsConfig struct {
 	InsecureSkipVerify bool            `json:"insecureSkipVerify"`
 }
 
-func (r *reader) transport(c *tlsConfig) {
-	if u, err := url.Parse(r.url); err == nil && u.Scheme == "http" {
-		r.complain("/tls", "is for a URL that begins with https://")
+// TLS reads how connections to a URL are made; nil = as they are without.
+func (r *Reader) TLS(c *TLSConfig, to string) {
+	if c == nil {
+		return
+	}
+	r.tls = c
+	if u, err := url.Parse(to); err == nil && u.Scheme == "http" {
+		r.Complain("/tls", "is for a URL that begins with https://")
 	}
 	for name, pem := range map[string]json.RawMessage{"ca": c.CA, "certificate": c.Certificate} {
 		if pem != nil {
-			r.secret("/tls/"+name, pem, checkCertificates)
+			r.Secret("/tls/"+name, pem, checkCertificates)
 			if s := r.slotAt("/tls/" + name); s != nil {
 				s.shown = true
 			}
 		}
 	}
 	if c.Key != nil {
-		r.secret("/tls/key", c.Key, func(string) error { return nil }) // below, with its certificate
+		r.Secret("/tls/key", c.Key, func(string) error { return nil }) // below, with its certificate
 	}
 	switch {
 	case c.Key != nil && c.Certificate == nil:
-		r.complain("/tls/certificate", "is missing: it goes with key")
+		r.Complain("/tls/certificate", "is missing: it goes with key")
 	case c.Key == nil && c.Certificate != nil:
-		r.complain("/tls/key", "is missing: it goes with certificate")
+		r.Complain("/tls/key", "is missing: it goes with certificate")
 	case c.Key != nil && r.slotAt("/tls/certificate") != nil && r.slotAt("/tls/key") != nil:
 		r.keyPair()
 	}
 	if c.InsecureSkipVerify && (c.CA != nil || c.ServerName != "") {
-		r.complain("/tls/insecureSkipVerify", "leaves nothing for ca and serverName to check")
+		r.Complain("/tls/insecureSkipVerify", "leaves nothing for ca and serverName to check")
 	}
 }
 
 // keyPair checks a certificate and a key that both stand in the config by value.
-func (r *reader) keyPair() {
+func (r *Reader) keyPair() {
 	values := map[string]string{}
 	for _, pointer := range []string{"/tls/certificate", "/tls/key"} {
 		source := r.slotAt(pointer).source
@@ -64,7 +69,7 @@ func (r *reader) keyPair() {
 		values[pointer] = v.Reveal()
 	}
 	if _, err := clientCertificate(values); err != nil {
-		r.complain("/tls/key", "%v", err)
+		r.Complain("/tls/key", "%v", err)
 	}
 }
 
@@ -88,7 +93,7 @@ func clientCertificate(values map[string]string) (*tls.Certificate, error) {
 }
 
 // fillTLS puts what the connections need into c.
-func (s *settings) fillTLS(c *credentials, values map[string]string) (err error) {
+func fillTLS(c *shown, values map[string]string) (err error) {
 	if c.certificate, err = clientCertificate(values); err != nil {
 		return errors.New("tls key " + err.Error())
 	}
@@ -100,32 +105,32 @@ func (s *settings) fillTLS(c *credentials, values map[string]string) (err error)
 }
 
 // connections is what connections to the target are made with. What may change with the secrets is looked up in each handshake.
-func (w *webhook) connections() *tls.Config {
-	cfg := &tls.Config{ServerName: w.tls.ServerName, MinVersion: tls.VersionTLS12}
-	if w.tls.MinVersion == "1.3" {
+func (s *Sender[T]) connections() *tls.Config {
+	cfg := &tls.Config{ServerName: s.tls.ServerName, MinVersion: tls.VersionTLS12}
+	if s.tls.MinVersion == "1.3" {
 		cfg.MinVersion = tls.VersionTLS13
 	}
-	if w.tls.Certificate != nil {
-		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return w.creds.Load().certificate, nil }
+	if s.tls.Certificate != nil {
+		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return s.creds.Load().certificate, nil }
 	}
 	switch {
-	case w.tls.InsecureSkipVerify:
+	case s.tls.InsecureSkipVerify:
 		cfg.InsecureSkipVerify = true
-	case w.tls.CA != nil:
+	case s.tls.CA != nil:
 		cfg.InsecureSkipVerify = true // and verified here, because the roots of a Config cannot change
-		cfg.VerifyConnection = w.verify
+		cfg.VerifyConnection = s.verify
 	}
 	return cfg
 }
 
 // verify is what crypto/tls does with the roots of a Config. The name is not that of the state, which is empty for an address.
-func (w *webhook) verify(s tls.ConnectionState) error {
-	o := x509.VerifyOptions{Roots: w.creds.Load().roots, DNSName: cmp.Or(w.tls.ServerName, w.url.Hostname()), CurrentTime: w.env.Now(), Intermediates: x509.NewCertPool()}
-	for _, cert := range s.PeerCertificates[1:] {
+func (s *Sender[T]) verify(state tls.ConnectionState) error {
+	o := x509.VerifyOptions{Roots: s.creds.Load().roots, DNSName: cmp.Or(s.tls.ServerName, s.host), CurrentTime: s.env.Now(), Intermediates: x509.NewCertPool()}
+	for _, cert := range state.PeerCertificates[1:] {
 		o.Intermediates.AddCert(cert)
 	}
-	if _, err := s.PeerCertificates[0].Verify(o); err != nil {
-		return &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: err}
+	if _, err := state.PeerCertificates[0].Verify(o); err != nil {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}
 	}
 	return nil
 }

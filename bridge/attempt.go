@@ -62,7 +62,7 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 	}
 	ctx := targets.NewWithin(p.hard, policy.Timeout)
 	res, err := deliver(ctx, target, targets.Delivery{ID: deliveryID(p.name, &stored.Event, t.route), Event: t.marked(ev),
-		Bus: p.name, Rule: t.route.Rule, Target: t.route.Target, Attempt: t.attempts + 1, Position: p.position(t.seq)})
+		Bus: p.name, Rule: t.route.Rule, Target: t.route.Target, Attempt: t.attempts + 1, Position: p.position(t.seq), Received: stored.Received})
 	ctx.Close()
 	took := p.b.o.Now().Sub(began)
 	if err != nil {

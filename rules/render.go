@@ -51,6 +51,9 @@ func (v *view) appendReference(dst []byte, r *reference, where context) ([]byte,
 		n := &v.doc.nodes[nodes[0]]
 		return appendValue(dst, where, n.kind, n.text, v.raw(nodes[0])), nil
 	}
+	if r.secret != "" {
+		return appendValue(dst, where, kindString, []byte(v.secrets[r.secret]), nil), nil
+	}
 	switch r.variable {
 	case varEvent:
 		return appendValue(dst, where, kindObject, nil, v.form), nil
@@ -133,5 +136,5 @@ func appendValue(dst []byte, where context, k kind, decoded, raw []byte) []byte 
 	if where == inString {
 		return appendEscaped(dst, raw)
 	}
-	return append(dst, raw...)
+	return appendIn(dst, raw, where)
 }

@@ -40,11 +40,12 @@ const (
 	inValue                 // where a JSON value stands: JSON, null for what is absent
 )
 
-// reference is what a placeholder stands for: a path, an expression, or a variable.
+// reference is what a placeholder stands for: a path, an expression, a variable, or, in a Text, a secret by its name.
 type reference struct {
 	path       *path
 	expression *Expression
 	variable   variable
+	secret     string
 }
 
 type variable uint8

@@ -218,7 +218,8 @@ type view struct {
 	event   *event.Event
 	form    []byte
 	doc     document
-	values  []any // one for each node, for filters; made on demand
+	values  []any             // one for each node, for filters; made on demand
+	secrets map[string]string // of a Text
 
 	evaluation evaluation
 }

@@ -28,6 +28,7 @@ type Delivery struct {
 	Target   string
 	Attempt  int // 1 is the first
 	Position event.Position
+	Received time.Time // when the bridge accepted the event
 }
 
 // Target delivers events to one destination.

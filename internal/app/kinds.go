@@ -17,6 +17,7 @@ import (
 	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/targets/device"
 	"github.com/rialto-bridge/rialto/targets/function"
+	request "github.com/rialto-bridge/rialto/targets/http"
 	"github.com/rialto-bridge/rialto/targets/webhook"
 	"github.com/rialto-bridge/rialto/web/api"
 )
@@ -29,7 +30,7 @@ func builtinBus(name string) []byte { return fmt.Appendf(nil, `{"kind":"Bus","na
 
 // TargetKinds is the list of kinds of target of a process whose targets reach what a guard allows.
 func TargetKinds(guard *egress.Guard, functions *function.Library) *targets.Catalog {
-	return targets.NewCatalog(webhook.Kind(guard.CheckURL), device.Kind(), function.TargetKind(functions))
+	return targets.NewCatalog(webhook.Kind(guard.CheckURL), request.Kind(guard.CheckURL), device.Kind(), function.TargetKind(functions))
 }
 
 // lintWithin is how long the answer to a write waits for doubts about a rule.

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -18,6 +19,7 @@ import (
 // guides are the pages that people have written of a kind.
 var guides = map[string]string{
 	"webhook":  "What a receiver gets, how it answers and how to verify signatures: [webhooks.md](../webhooks.md).",
+	"http":     "Examples for pagers and gateways, and what templates can do: [http-target.md](../http-target.md).",
 	"device":   "When a command counts as delivered: [device-target.md](../device-target.md).",
 	"function": "How to write one, and what it may do: [functions.md](../functions.md).",
 }
@@ -36,6 +38,24 @@ func targetPage(t *testing.T, k targets.Kind) []byte {
 	b.WriteString(secretForms(k.ConfigSchema))
 	b.WriteString("\nBeside `config` a target has `delivery`, which [webhooks.md](../webhooks.md#when-it-is-tried-again) describes for all types, `paused`, `labels` and `description`.\n")
 	return b.Bytes()
+}
+
+// The targets of the guide can be used as they stand.
+func TestHTTPTargetGuide(t *testing.T) {
+	kinds := app.TargetKinds(egress.New(egress.Options{}), nil)
+	blocks := regexp.MustCompile("(?s)```yaml\n(kind: Target.*?)```").FindAllSubmatch(read(t, "docs/http-target.md"), -1)
+	if len(blocks) < 3 {
+		t.Fatalf("%d examples", len(blocks))
+	}
+	for _, block := range blocks {
+		doc, err := yaml.YAMLToJSON(block[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := targets.ParseDefinition(doc, kinds); err != nil {
+			t.Errorf("%s%v", block[1], err)
+		}
+	}
 }
 
 // Every kind of target has a page that says what the program does. go test ./internal/app -run TestTargetPages -update

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/secret"
+	"github.com/rialto-bridge/rialto/rules"
 )
 
 // AccessConfig is what the configs of all kinds that speak HTTP have in common, in the form that access.schema.json describes.
@@ -62,8 +63,14 @@ func (a *Access) AuthType() string {
 	return a.auth.Type
 }
 
-// Insecure reports whether whoever answers is taken for the far side.
-func (a *Access) Insecure() bool { return a.tls != nil && a.tls.InsecureSkipVerify }
+// Warnings are what the owner of a target should know of it.
+func (a *Access) Warnings() (all []rules.Warning) {
+	if a.tls != nil && a.tls.InsecureSkipVerify {
+		all = append(all, rules.Warning{Pointer: "/config/tls/insecureSkipVerify",
+			Message: "whoever is on the way can pose as the target, and read and change what it is sent"})
+	}
+	return all
+}
 
 // SentURL is a URL as it is sent.
 func (a *Access) SentURL(u *url.URL) (*url.URL, error) {

@@ -40,11 +40,7 @@ func (s *AlibabaSigner) Sign(_ context.Context, m *Message, now time.Time) error
 		m.Header["X-Acs-Security-Token"] = []string{s.SecurityToken}
 	}
 	headers, signed := alibabaHeaders(m)
-	path := m.URL.EscapedPath()
-	if path == "" {
-		path = "/"
-	}
-	request := strings.Join([]string{m.Method, path, alibabaQuery(m.URL.Query()), headers, signed, body}, "\n")
+	request := strings.Join([]string{m.Method, alibabaPath(m.URL), alibabaQuery(m.URL.Query()), headers, signed, body}, "\n")
 	digest := sha256.Sum256([]byte(request))
 	mac := hmac.New(sha256.New, []byte(s.AccessKeySecret))
 	fmt.Fprintf(mac, "%s\n%x", alibabaAlgorithm, digest)
@@ -78,6 +74,23 @@ func alibabaHeaders(m *Message) (headers, names string) {
 	return b.String(), strings.Join(sorted, ";")
 }
 
+// alibabaEncode encodes as RFC 3986 has it.
+func alibabaEncode(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }
+
+// alibabaPath is a path in the form that is signed.
+func alibabaPath(u *url.URL) string {
+	if u.Path == "" {
+		return "/"
+	}
+	segments := strings.Split(u.EscapedPath(), "/")
+	for i, s := range segments {
+		if plain, err := url.PathUnescape(s); err == nil { // else it is signed as it is sent
+			segments[i] = alibabaEncode(plain)
+		}
+	}
+	return strings.Join(segments, "/")
+}
+
 // alibabaQuery is a query in the form that is signed: sorted, and encoded as RFC 3986 has it.
 func alibabaQuery(query url.Values) string {
 	names := make([]string, 0, len(query))
@@ -85,11 +98,10 @@ func alibabaQuery(query url.Values) string {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	encode := func(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }
 	var pairs []string
 	for _, name := range names {
 		for _, value := range query[name] {
-			pairs = append(pairs, encode(name)+"="+encode(value))
+			pairs = append(pairs, alibabaEncode(name)+"="+alibabaEncode(value))
 		}
 	}
 	return strings.Join(pairs, "&")

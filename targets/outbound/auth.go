@@ -63,8 +63,8 @@ func (a *AuthConfig) secrets() map[string]struct {
 		raw   json.RawMessage
 		check func(string) error
 	}{
-		"token": {a.Token, checkBearer}, "password": {a.Password, checkText}, "key": {a.Key, checkFieldValue}, "clientSecret": {a.ClientSecret, checkText},
-		"accessKeyId": {a.AccessKeyID, checkBearer}, "secretAccessKey": {a.SecretAccessKey, checkText}, "sessionToken": {a.SessionToken, checkBearer},
+		"token": {a.Token, checkBearer}, "password": {a.Password, CheckText}, "key": {a.Key, checkFieldValue}, "clientSecret": {a.ClientSecret, CheckText},
+		"accessKeyId": {a.AccessKeyID, checkBearer}, "secretAccessKey": {a.SecretAccessKey, CheckText}, "sessionToken": {a.SessionToken, checkBearer},
 	}
 }
 
@@ -99,7 +99,7 @@ func (r *Reader) Auth(c *AuthConfig) {
 	switch {
 	case strings.Contains(c.Username, ":"):
 		r.Complain("/auth/username", "has a colon, which ends the name of a user")
-	case checkText(c.Username) != nil:
+	case CheckText(c.Username) != nil:
 		r.Complain("/auth/username", "has control characters")
 	case c.Header != "" && (!isToken(c.Header) || reserved(c.Header, "")):
 		r.Complain("/auth/header", "is not a header that can be given")
@@ -165,8 +165,8 @@ func checkBearer(s string) error {
 	return nil
 }
 
-// checkText wants text without control characters.
-func checkText(s string) error {
+// CheckText says why a text cannot be a secret that is sent: it has control characters, or is too long; nil if it can.
+func CheckText(s string) error {
 	if len(s) > 4096 || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return errors.New("has control characters, or more than 4096 bytes")
 	}

@@ -88,6 +88,9 @@ func (a *Answer) Head() string {
 	return headOf(a.resp, body, a.hide)
 }
 
+// Clean is a part of an answer as text that can be shown, at most limit bytes of it: see Sanitise.
+func (a *Answer) Clean(part []byte, limit int) string { return clip(hide(string(part), a.hide), limit) }
+
 // Ask is Exchange for who wants to know the answer, or has other terms.
 func Ask(ctx context.Context, client *http.Client, m Message, t Terms, now func() time.Time) (res targets.Result, ans Answer, _ error) {
 	a := begin(ctx)

@@ -90,10 +90,7 @@ func (w *webhook) Pace() targets.RateLimit {
 
 // Warnings implements targets.Warner.
 func (w *webhook) Warnings() (all []rules.Warning) {
-	if w.sender.Insecure() {
-		all = append(all, rules.Warning{Pointer: "/config/tls/insecureSkipVerify",
-			Message: "whoever is on the way can pose as the target, and read and change what it is sent"})
-	}
+	all = w.sender.Warnings()
 	if w.asks != nil {
 		if warning := w.asks.warning(); warning != "" {
 			all = append(all, rules.Warning{Pointer: "/config/handshake", Message: warning})

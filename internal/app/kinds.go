@@ -30,7 +30,7 @@ func builtinBus(name string) []byte { return fmt.Appendf(nil, `{"kind":"Bus","na
 
 // TargetKinds is the list of kinds of target of a process whose targets reach what a guard allows.
 func TargetKinds(guard *egress.Guard, functions *function.Library) *targets.Catalog {
-	return targets.NewCatalog(webhook.Kind(guard.CheckURL), request.Kind(guard.CheckURL), device.Kind(), function.TargetKind(functions))
+	return targets.NewCatalog(webhook.Kind(guard.CheckURL), request.Kind(guard.CheckURL), device.Kind(), function.TargetKind(functions, guard.CheckURL))
 }
 
 // lintWithin is how long the answer to a write waits for doubts about a rule.
@@ -192,11 +192,12 @@ func ruleRefs(doc []byte) []api.Ref {
 	return refs
 }
 
-// targetRefs lists what a target of kind function names.
-func targetRefs(doc []byte) []api.Ref {
+// targetRefs lists what a target names: its function and the bus of its replies, or its bus.
+func targetRefs(doc []byte) (refs []api.Ref) {
 	var target struct {
 		Type   string `json:"type"`
 		Config struct {
+			Runtime  string `json:"runtime"`
 			Function string `json:"function"`
 			ReplyBus string `json:"replyBus"`
 		} `json:"config"`
@@ -204,7 +205,9 @@ func targetRefs(doc []byte) []api.Ref {
 	if json.Unmarshal(doc, &target) != nil || target.Type != "function" {
 		return nil
 	}
-	refs := []api.Ref{{Kind: function.Kind, Name: target.Config.Function, Pointer: "/config/function"}}
+	if target.Config.Runtime != "http" {
+		refs = append(refs, api.Ref{Kind: function.Kind, Name: target.Config.Function, Pointer: "/config/function"})
+	}
 	if target.Config.ReplyBus != "" {
 		refs = append(refs, api.Ref{Kind: kindBus, Name: target.Config.ReplyBus, Pointer: "/config/replyBus"})
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/store/memory"
 	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/targets/function"
+	"github.com/rialto-bridge/rialto/targets/targettest"
 	"github.com/rialto-bridge/rialto/targets/wasm"
 )
 
@@ -87,7 +88,7 @@ func (w *world) put(t *testing.T, name string, code, old []byte) []byte {
 // deliver makes an attempt, and returns what was published.
 func deliver(t *testing.T, w *world, config string, ev event.Event, emit error) (published []event.Event, bus string, err error) {
 	t.Helper()
-	kinds := targets.NewCatalog(function.TargetKind(w.Library))
+	kinds := targets.NewCatalog(function.TargetKind(w.Library, targettest.Guard().CheckURL))
 	d, err := targets.ParseDefinition([]byte(`{"kind":"Target","name":"f","type":"function","config":`+config+`}`), kinds)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +115,7 @@ func TestReplies(t *testing.T) {
 			t.Errorf("%+v on %s, %v", evs, bus, err)
 		}
 		for _, ev := range evs {
-			if fmt.Sprint(ev.Extensions) != "[{rialtohops 1}]" {
+			if fmt.Sprint(ev.Extensions) != "[{causationid 1} {rialtohops 1}]" {
 				t.Errorf("extensions %v", ev.Extensions)
 			}
 			if err := ev.Validate(event.Limits{}); err != nil {
@@ -125,9 +126,12 @@ func TestReplies(t *testing.T) {
 	if _, bus, err := deliver(t, w, `{"function":"f","replyBus":"replies"}`, said, nil); err != nil || bus != "replies" {
 		t.Errorf("replies on %s, %v", bus, err)
 	}
+	if evs, _, err := deliver(t, w, `{"function":"f","replyIds":"derived"}`, said, nil); err != nil || evs[1].ID != "dlv_1-1" || evs[1].Source != "/own" {
+		t.Errorf("%+v, %v", evs, err)
+	}
 	for hops, permanent := range map[int32]bool{0: false, 7: false, 8: true, math.MaxInt32: true, -5: false} {
 		ev := said
-		ev.Extensions = []event.Attribute{{Name: function.HopsExtension, Value: hops}}
+		ev.Extensions = []event.Attribute{{Name: targets.HopsExtension, Value: hops}}
 		_, _, err := deliver(t, w, `{"function":"f"}`, ev, nil)
 		var te *targets.Error
 		if permanent != (errors.As(err, &te) && te.Permanent) {

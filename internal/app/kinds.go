@@ -15,6 +15,7 @@ import (
 	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets"
+	"github.com/rialto-bridge/rialto/targets/bus"
 	"github.com/rialto-bridge/rialto/targets/device"
 	"github.com/rialto-bridge/rialto/targets/function"
 	request "github.com/rialto-bridge/rialto/targets/http"
@@ -30,7 +31,7 @@ func builtinBus(name string) []byte { return fmt.Appendf(nil, `{"kind":"Bus","na
 
 // TargetKinds is the list of kinds of target of a process whose targets reach what a guard allows.
 func TargetKinds(guard *egress.Guard, functions *function.Library) *targets.Catalog {
-	return targets.NewCatalog(webhook.Kind(guard.CheckURL), request.Kind(guard.CheckURL), device.Kind(), function.TargetKind(functions, guard.CheckURL))
+	return targets.NewCatalog(webhook.Kind(guard.CheckURL), request.Kind(guard.CheckURL), device.Kind(), bus.Kind(), function.TargetKind(functions, guard.CheckURL))
 }
 
 // lintWithin is how long the answer to a write waits for doubts about a rule.
@@ -197,12 +198,19 @@ func targetRefs(doc []byte) (refs []api.Ref) {
 	var target struct {
 		Type   string `json:"type"`
 		Config struct {
+			Bus      string `json:"bus"`
 			Runtime  string `json:"runtime"`
 			Function string `json:"function"`
 			ReplyBus string `json:"replyBus"`
 		} `json:"config"`
 	}
-	if json.Unmarshal(doc, &target) != nil || target.Type != "function" {
+	if json.Unmarshal(doc, &target) != nil {
+		return nil // it was checked before it was stored
+	}
+	if target.Type == "bus" {
+		return []api.Ref{{Kind: kindBus, Name: target.Config.Bus, Pointer: "/config/bus"}}
+	}
+	if target.Type != "function" {
 		return nil
 	}
 	if target.Config.Runtime != "http" {

@@ -5,6 +5,8 @@ package app_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -12,8 +14,10 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -383,8 +387,10 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(&all, "%s; ", behind)
 	}
 	all.Write(body)
+	all.WriteString(" " + r.URL.RequestURI())
 	w.Header().Set("X-Echo", all.String())
-	switch r.URL.Path {
+	first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/") // presets put more behind it
+	switch "/" + first {
 	case "/redirect":
 		w.Header().Set("Location", "/"+strings.ReplaceAll(all.String(), " ", "-"))
 		w.WriteHeader(http.StatusFound)
@@ -393,6 +399,16 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 	case "/closes":
 		panic(http.ErrAbortHandler)
+	case "/fails": // as functions and gateways say it, with a status of success
+		w.Header().Set("X-Amz-Function-Error", "Unhandled "+all.String())
+		w.Header().Set("X-Fc-Error-Type", all.String())
+		w.Header().Set("Content-Type", "application/cloudevents+json")
+		answer, err := json.Marshal(map[string]string{"code": all.String(), "errorType": all.String(), "errorMessage": all.String()})
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		w.Write(answer)
+		return
 	case "/gone":
 		w.WriteHeader(http.StatusGone)
 	case "/issuer-refuses":
@@ -411,6 +427,33 @@ func echo(w http.ResponseWriter, r *http.Request) {
 
 const leakedToken = "access-token-c2a1b1e7"
 
+// secureEcho is echo over TLS, which wants a certificate of whoever calls; clientTLS is what a target says of it, and keyLine a part of
+// the key.
+func secureEcho(t *testing.T) (url, clientTLS, keyLine string) {
+	t.Helper()
+	dir := t.TempDir()
+	ca := newCA(t, dir, "an authority")
+	own := issue(t, dir, "far", ca, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	caller := issue(t, dir, "caller", ca, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(echo))
+	srv.TLS = &tls.Config{Certificates: []tls.Certificate{own.pair()}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.pool()}
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	values := map[string]map[string]string{}
+	for name, file := range map[string]string{"ca": ca.certFile, "certificate": caller.certFile, "key": caller.keyFile} {
+		pem, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values[name] = map[string]string{"value": string(pem)}
+	}
+	out, err := json.Marshal(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return srv.URL, string(out), strings.Split(values["key"]["value"], "\n")[1]
+}
+
 // No secret gets out, however the far side fails and whatever it repeats: not by the API, the journey, dead letters, the log, metrics, an
 // export or any file.
 func TestSecretsDoNotLeak(t *testing.T) {
@@ -422,7 +465,8 @@ func TestSecretsDoNotLeak(t *testing.T) {
 	hidden := map[string]string{
 		"bearer": "bearer-token-0a1b2c3d", "password": password, "basic": b64("rialto:" + password), "apiKey": "api-key-2b3c4d5e", "header": "header-value-6f7a8b9c",
 		"hmac": strings.TrimPrefix(hmacKey, "whsec_"), "pair": strings.TrimPrefix(pairKey, "whsk_"), "aws": secretKey, "session": "aws-session-7a8b9c0d", "client": client,
-		"token": leakedToken, "named": "named-secret-8b9c0d1e",
+		"token": leakedToken, "named": "named-secret-8b9c0d1e", "template": "template+secret/9c0d1e2f", "template in a form": url.QueryEscape("template+secret/9c0d1e2f"),
+		"acs": "acs-secret-0d1e2f3a", "sts": "sts-token-1e2f3a4b",
 	}
 	auths := map[string]string{
 		"bearer": fmt.Sprintf(`{"type":"bearer","token":{"value":%q}}`, hidden["bearer"]),
@@ -433,6 +477,8 @@ func TestSecretsDoNotLeak(t *testing.T) {
 		"oauth":  fmt.Sprintf(`{"type":"oauth2","tokenUrl":"%s/issuer","clientId":"rialto","clientSecret":{"value":%q}}`, far.URL, client),
 		"issuer": fmt.Sprintf(`{"type":"oauth2","clientAuth":"body","tokenUrl":"%s/issuer-refuses","clientId":"rialto","clientSecret":{"value":%q}}`, far.URL, client),
 	}
+	secure, clientTLS, keyLine := secureEcho(t)
+	hidden["tls key"] = keyLine
 	dir := t.TempDir()
 	o := options(dir)
 	var log syncBuffer
@@ -450,11 +496,30 @@ func TestSecretsDoNotLeak(t *testing.T) {
 			owed++
 		}
 	}
+	alibaba := fmt.Sprintf(`{"type":"alibabaACS3","accessKeyId":{"value":"LTAIEXAMPLE"},"secretAccessKey":{"value":%q},"sessionToken":{"value":%q}}`, hidden["acs"], hidden["sts"])
+	for name, config := range map[string]string{
+		"http": fmt.Sprintf(`{"type":"http","config":{"url":"%s/PATH?key=${secret.k}","secrets":{"k":{"value":%q}},"auth":%s,"body":{"form":{"key":"${secret.k}"}},
+			"headers":{"X-Text":"key ${secret.k}","X-Secret":{"value":%q}},"answer":{"path":"$.code","equals":0}}`, far.URL, hidden["template"], alibaba, hidden["header"]),
+		"http-json": fmt.Sprintf(`{"type":"http","config":{"url":"%s/PATH/${secret.k}","method":"PUT","secrets":{"k":{"value":%q}},"auth":%s,"body":{"json":{"key":"${secret.k}"}},
+			"answer":{"path":"$.code","equals":0}}`, far.URL, hidden["template"], auths["oauth"]),
+		"lambda":   fmt.Sprintf(`{"type":"function","config":{"runtime":"http","preset":"aws-lambda","function":"f","url":"%s/PATH","auth":%s}`, far.URL, auths["aws"]),
+		"fc":       fmt.Sprintf(`{"type":"function","config":{"runtime":"http","preset":"alibaba-fc","function":"f","url":"%s/PATH","auth":%s}`, far.URL, alibaba),
+		"openfaas": fmt.Sprintf(`{"type":"function","config":{"runtime":"http","preset":"openfaas","function":"f","url":"%s/PATH","auth":%s}`, far.URL, auths["basic"]),
+		"knative":  fmt.Sprintf(`{"type":"function","config":{"runtime":"http","preset":"knative","url":"%s/PATH","auth":%s}`, far.URL, auths["named"]),
+		"tls":      fmt.Sprintf(`{"type":"webhook","config":{"url":"%s/PATH","tls":%s}`, secure, clientTLS),
+		"http-tls": fmt.Sprintf(`{"type":"http","config":{"url":"%s/PATH","tls":%s}`, secure, clientTLS),
+	} {
+		for _, path := range []string{"refuse", "redirect", "breaks", "fails", "gone"} {
+			full := name + "-" + path
+			answers = append(answers, s.must("PUT", "/v1/targets/"+full, strings.Replace(config, "PATH", path, 1)+`,"delivery":{"retry":{"schedule":[]}}}`))
+			s.rule("default", full, `{"type":["reading"]}`, full)
+		}
+	}
 	if status := s.publish("default", "1", "reading", `{}`); status != http.StatusAccepted {
 		t.Fatalf("publish: %d", status)
 	}
 	s.settled("default", 20*time.Second)
-	for _, path := range []string{"/v1/targets", "/v1/secrets", "/v1/audit", "/v1/deadletters?limit=100", "/v1/buses/default/events/1", "/v1/buses/default/events?limit=100", "/metrics", "/v1/targets/bearer-gone"} {
+	for _, path := range []string{"/v1/targets", "/v1/secrets", "/v1/audit", "/v1/deadletters?limit=100", "/v1/buses/default/events/1", "/v1/buses/default/events?limit=100", "/metrics", "/v1/targets/bearer-gone", "/v1/deadletters?limit=100&target=http-fails", "/v1/targets/tls-gone"} {
 		answers = append(answers, s.must("GET", path, ""))
 	}
 	if status, answer := s.call("PUT", "/v1/targets/bad", fmt.Sprintf(`{"type":"webhook","config":{"url":%q,"auth":{"type":"bearer","token":{"value":"%s\n"}}}}`, far.URL, hidden["bearer"])); status != http.StatusBadRequest {
@@ -465,7 +530,9 @@ func TestSecretsDoNotLeak(t *testing.T) {
 	stop(t, a)
 	answers = append(answers, log.String(), export(t, dir))
 	all := strings.Join(answers, "\n")
-	if n := strings.Count(all, `"status":401`); n < owed/5-2 || !strings.Contains(all, "[redacted]") || !strings.Contains(all, "invalid_client") || !strings.Contains(all, "X-Echo") {
+	if n := strings.Count(all, `"status":401`); n < owed/5-2 || !strings.Contains(all, "[redacted]") || !strings.Contains(all, "invalid_client") || !strings.Contains(all, "X-Echo") ||
+		!strings.Contains(all, "the answer says $.code = ") || !strings.Contains(all, "the function has failed (Unhandled") || !strings.Contains(all, "says that it is an event, and is none") ||
+		strings.Contains(all, `"reason":"tls"`) || strings.Contains(all, `"reason":"transform"`) {
 		t.Errorf("the deliveries were not made: %d of 401 in %.2000s", n, all)
 	}
 	for name, text := range hidden {

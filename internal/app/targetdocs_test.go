@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -21,7 +22,8 @@ var guides = map[string]string{
 	"webhook":  "What a receiver gets, how it answers and how to verify signatures: [webhooks.md](../webhooks.md).",
 	"http":     "Examples for pagers and gateways, and what templates can do: [http-target.md](../http-target.md).",
 	"device":   "When a command counts as delivered: [device-target.md](../device-target.md).",
-	"function": "How to write one, and what it may do: [functions.md](../functions.md).",
+	"bus":      "What is stored there, and how loops end: [bus-target.md](../bus-target.md).",
+	"function": "How to write one, and what it may do: [functions.md](../functions.md); those that run elsewhere: [functions.md](../functions.md#functions-elsewhere).",
 }
 
 func targetPage(t *testing.T, k targets.Kind) []byte {
@@ -40,11 +42,11 @@ func targetPage(t *testing.T, k targets.Kind) []byte {
 	return b.Bytes()
 }
 
-// The targets of the guide can be used as they stand.
-func TestHTTPTargetGuide(t *testing.T) {
+// The targets of the guides can be used as they stand.
+func TestTargetGuides(t *testing.T) {
 	kinds := app.TargetKinds(egress.New(egress.Options{}), nil)
-	blocks := regexp.MustCompile("(?s)```yaml\n(kind: Target.*?)```").FindAllSubmatch(read(t, "docs/http-target.md"), -1)
-	if len(blocks) < 3 {
+	blocks := regexp.MustCompile("(?s)```yaml\n(kind: Target.*?)(?:---|```)").FindAllSubmatch(slices.Concat(read(t, "docs/http-target.md"), read(t, "docs/functions.md"), read(t, "docs/bus-target.md")), -1)
+	if len(blocks) < 9 {
 		t.Fatalf("%d examples", len(blocks))
 	}
 	for _, block := range blocks {

@@ -170,9 +170,11 @@ func (c *Credentials[T]) Prepare(m *Message) {
 func (s *Sender[T]) Send(ctx context.Context, m Message, c *Credentials[T], t Terms) (res targets.Result, ans Answer, err error) {
 	if s.tokens == nil {
 		if c.sign != nil {
-			if err := c.sign(ctx, &m, s.env.Now()); err != nil {
+			signed := m // a copy, so that only what is signed costs an allocation
+			if err := c.sign(ctx, &signed, s.env.Now()); err != nil {
 				return res, ans, &targets.Error{Reason: targets.ReasonInternal, Err: err}
 			}
+			m = signed
 		}
 		return Ask(ctx, s.client, m, t, s.env.Now)
 	}

@@ -19,9 +19,15 @@ func (t *template) render(ev *event.Event, rc RenderContext) ([]byte, error) {
 	}
 	dst := make([]byte, 0, 256)
 	for _, s := range t.fragments {
-		if s.reference == nil {
+		switch {
+		case s.reference == nil:
 			dst = append(dst, s.literal...)
-		} else if dst, err = v.appendReference(dst, s.reference, s.context); err != nil {
+		case s.escape != nil:
+			dst, err = v.appendEscapedReference(dst, &s)
+		default:
+			dst, err = v.appendReference(dst, s.reference, s.context)
+		}
+		if err != nil {
 			return nil, err
 		}
 		if len(dst) > MaxOutput {

@@ -29,6 +29,7 @@ type fragment struct {
 	literal   []byte
 	reference *reference
 	context   context
+	escape    Escape // of a Text; nil = the value as it is
 }
 
 // context is where a placeholder stands.
@@ -102,6 +103,7 @@ type compiler struct {
 	src       []byte
 	parse     func(name string) (*reference, error)
 	scan      scanner
+	inString  func(pointer string) // called when the string at a pointer is compiled; nil = nobody asks
 	fragments []fragment
 }
 
@@ -205,6 +207,9 @@ func (c *compiler) string(s, pointer string) error {
 	}
 	if err != nil {
 		return fault.Invalidf(pointer, "%s", err)
+	}
+	if c.inString != nil {
+		c.inString(pointer)
 	}
 	return nil
 }

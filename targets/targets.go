@@ -12,6 +12,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"log/slog"
+	"net"
 	"net/http"
 	"time"
 
@@ -171,7 +172,9 @@ type Env struct {
 	// target alone and has room for its concurrency; who made it closes its idle connections when the target is gone.
 	HTTP *http.Client
 	// TLS returns another such client, with settings of its own for TLS.
-	TLS     func(cfg *tls.Config) *http.Client
+	TLS func(cfg *tls.Config) *http.Client
+	// Dial connects over TCP for what is not HTTP. It is guarded as HTTP is, and does not speak TLS.
+	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	Secrets func(ref string) (string, error)
 	State   State // of the target of this name
 	// Downlink refuses all commands while the MQTT gateway is off.

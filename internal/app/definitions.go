@@ -269,7 +269,7 @@ func (d *definitions) apply(ctx context.Context) {
 		}
 		def.Revision = doc.Revision
 		client := &targetClients{guard: d.guard, concurrency: def.Delivery.Concurrency}
-		t, err := d.kinds.New(def, targets.Env{HTTP: client.make(nil), TLS: client.make, Secrets: d.vault.resolve, State: targetState{d.states, k.Name}, Downlink: d.downlink, Emit: emitter(d.bridge), Logger: d.log, Now: time.Now})
+		t, err := d.kinds.New(def, targets.Env{HTTP: client.make(nil), TLS: client.make, Dial: d.guard.DialContext, Secrets: d.vault.resolve, State: targetState{d.states, k.Name}, Downlink: d.downlink, Emit: emitter(d.bridge), Logger: d.log, Now: time.Now})
 		if err != nil {
 			return errors.Join(err, d.bridge.HoldTarget(k.Name))
 		}

@@ -434,3 +434,40 @@ func ExampleGuard_CheckURL() {
 	// the URL address 10.0.0.7 is not allowed (private network); --egress-allow 10.0.0.7:80 allows it (config key egress-allow)
 	// the URL has an address in an unusual form; write four decimal numbers
 }
+
+func TestCheckHost(t *testing.T) {
+	public := egress.New(egress.Options{})
+	ports := egress.New(egress.Options{Allow: allow(t, "10.0.0.0/8:587,[fd00::/8]:587,127.0.0.1:2525")})
+	for _, c := range []struct {
+		g    *egress.Guard
+		host string
+		port uint16
+		want string // of the error
+	}{
+		{public, "smtp.example.com", 587, ""},
+		{public, "93.184.216.34", 587, ""},
+		{public, "2606:2800:220:1::1", 587, ""},
+		{public, "10.0.0.1", 587, "--egress-allow 10.0.0.1:587"},
+		{public, "localhost", 25, "--egress-allow 127.0.0.1:25"},
+		{public, "169.254.169.254", 587, "metadata service"},
+		{public, "metadata.google.internal", 587, "metadata service"},
+		{public, "", 587, "is empty"},
+		{public, "bücher.example", 587, "xn--"},
+		{public, "a b", 587, "xn--"},
+		{public, "smtp..example.com", 587, "not a name"},
+		{public, "smtp.example.com:587", 587, "IPv6"},
+		{public, "[2606:2800:220:1::1]", 587, "IPv6"},
+		{public, "fe80::1%eth0", 587, "IPv6"},
+		{public, "127.1", 587, "unusual form"},
+		{public, "user@smtp.example.com", 587, "not a name"},
+		{ports, "10.0.0.1", 587, ""},
+		{ports, "10.0.0.1", 25, "--egress-allow 10.0.0.1:25"},
+		{ports, "fd00::1", 587, ""},
+		{ports, "localhost", 2525, ""},
+	} {
+		err := c.g.CheckHost(c.host, c.port)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("CheckHost(%q, %d) = %v, want %q", c.host, c.port, err, c.want)
+		}
+	}
+}

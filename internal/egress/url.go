@@ -30,6 +30,17 @@ func (g *Guard) CheckURL(raw string) error {
 	return g.checkHost(u.Hostname(), portOf(u), strings.HasPrefix(u.Host, "["))
 }
 
+// CheckHost is CheckURL for a host, a name or an address without brackets, and a port of which no URL is made.
+func (g *Guard) CheckHost(host string, port uint16) error {
+	switch {
+	case host == "":
+		return errors.New("is empty")
+	case len(host) > 253 || strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return errors.New("is not a host name in ASCII; write an international name in its xn-- form")
+	}
+	return g.checkHost(host, port, strings.Contains(host, ":"))
+}
+
 // checkText looks at what must be right before any parser is asked.
 func checkText(raw string) error {
 	if len(raw) > MaxURL {

@@ -102,17 +102,8 @@ func Ask(ctx context.Context, client *http.Client, m Message, t Terms, now func(
 	}
 	ans.Header, ans.resp, ans.hide = resp.Header, resp, m.Hide
 	res = targets.Result{Status: resp.StatusCode, Exchange: a.exchange()}
-	retryAfter := time.Duration(0)
-	if v := resp.Header.Get("Retry-After"); v != "" {
-		retryAfter = targets.ParseRetryAfter(v, now())
-	}
-	e := t.refusal(resp.StatusCode, retryAfter)
-	if e != nil {
-		obey(resp.Header, e)
+	if e := t.refusedBy(resp, m.Hide, now); e != nil {
 		res.Head, _ = readRefusal(resp, m.Hide) // the status has said it; how the rest of the answer fares does not matter
-		if to := resp.Header.Get("Location"); to != "" && e.Reason == targets.ReasonRedirect {
-			e.Err = fmt.Errorf("status %d to %s, which is not followed", resp.StatusCode, clip(hide(withoutQuery(to), m.Hide), maxLocation))
-		}
 		return res, ans, e
 	}
 	if t.MaxBody > 0 {
@@ -126,6 +117,23 @@ func Ask(ctx context.Context, client *http.Client, m Message, t Terms, now func(
 		return res, ans, e
 	}
 	return res, ans, nil
+}
+
+// refusedBy is what the head of an answer says of an attempt; nil if it accepts.
+func (t Terms) refusedBy(resp *http.Response, hidden []string, now func() time.Time) *targets.Error {
+	retryAfter := time.Duration(0)
+	if v := resp.Header.Get("Retry-After"); v != "" {
+		retryAfter = targets.ParseRetryAfter(v, now())
+	}
+	e := t.refusal(resp.StatusCode, retryAfter)
+	if e == nil {
+		return nil
+	}
+	obey(resp.Header, e)
+	if to := resp.Header.Get("Location"); to != "" && e.Reason == targets.ReasonRedirect {
+		e.Err = fmt.Errorf("status %d to %s, which is not followed", resp.StatusCode, clip(hide(withoutQuery(to), hidden), maxLocation))
+	}
+	return e
 }
 
 // obey reads what a refusing target says of what is to follow, as senders that know Svix do: the event is not tried again, or

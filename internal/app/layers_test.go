@@ -31,7 +31,7 @@ var levels = []struct {
 	{5, "internal/app"},
 	{4, "web/api web/console"},
 	{3, "bridge mqttgw sources/* targets/* internal/store/kv internal/store/postgres internal/store/memory internal/store/files internal/store/storetest internal/store/postgres/pgtest"},
-	{2, "sources targets targets/outbound targets/wasm internal/journal"},
+	{2, "sources targets targets/notice targets/outbound targets/wasm internal/journal"},
 	{1, "rules schema internal/store internal/eventlog mqttgw/sparkplug internal/secret/token"},
 	{0, "internal/event internal/fault internal/egress internal/secret mqttgw/packet migrations"},
 }

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package notice makes messages for people of events: what targets that write into chats and mailboxes have in common.
+//
+// Form reads the parts of their configs that are alike: secrets, the URL of a hook, templates. Render fills a template in.
+// Title, Facts and Data are what a message says that nobody has written a template for. Cut and its like keep texts within the
+// limits of a platform, always between characters.
+//
+// Everything here is a pure function of its arguments and safe for concurrent use. How a platform marks up text, and what it
+// answers, is left to its own package.
+package notice
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/rules"
+	"github.com/rialto-bridge/rialto/targets"
+)
+
+// Render fills a template in for a delivery. The error is a permanent *targets.Error: the same event gives the same again.
+func Render(t *rules.Message, d targets.Delivery) (string, error) {
+	b, err := t.Render(d.Event, rules.RenderContext{Rule: d.Rule, Bus: d.Bus})
+	if err != nil {
+		return "", &targets.Error{Reason: targets.ReasonTransform, Permanent: true, Err: err}
+	}
+	return strings.ToValidUTF8(string(b), "\uFFFD"), nil
+}
+
+// Title names an event in one line: its type, and what it is about.
+func Title(e *event.Event) string {
+	if e.Subject == "" {
+		return Line(e.Type)
+	}
+	return Line(e.Type + ": " + e.Subject)
+}
+
+// Fact is something that people want to know of an event.
+type Fact struct{ Name, Value string }
+
+// Facts tells where an event comes from, when, and why somebody is told.
+func Facts(d targets.Delivery) []Fact {
+	e := d.Event
+	facts := []Fact{{"Source", Line(e.Source)}}
+	if e.Subject != "" {
+		facts = append(facts, Fact{"Subject", Line(e.Subject)})
+	}
+	if !e.Time.IsZero() {
+		facts = append(facts, Fact{"Time", e.Time.UTC().Format(time.RFC3339)})
+	}
+	if d.Rule != "" {
+		facts = append(facts, Fact{"Rule", d.Bus + "/" + d.Rule})
+	}
+	return append(facts, Fact{"Event", Line(e.ID)})
+}
+
+// Data is the data of an event for people: JSON over several lines, other text as it is, and of all else how much it is. It
+// has no control characters but line breaks and tabs.
+func Data(e *event.Event) string {
+	switch {
+	case len(e.Data) == 0:
+		return ""
+	case e.DataContentType == "" || event.IsJSON(e.DataContentType):
+		var b bytes.Buffer
+		if json.Indent(&b, e.Data, "", "  ") == nil && utf8.Valid(b.Bytes()) {
+			return Block(b.String())
+		}
+	}
+	if text := string(e.Data); utf8.ValidString(text) && !strings.ContainsFunc(text, isBinary) {
+		return Block(text)
+	}
+	kind := e.DataContentType
+	if kind == "" {
+		kind = "an unknown type"
+	}
+	return fmt.Sprintf("%d bytes of %s", len(e.Data), Line(kind))
+}
+
+func isBinary(r rune) bool { return r < ' ' && r != '\n' && r != '\r' && r != '\t' || r == 0x7f }
+
+// Line is a text in one line: runs of white space and control characters are one blank, and there are none at the ends.
+func Line(s string) string {
+	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "\uFFFD"), func(r rune) bool {
+		return unicode.IsSpace(r) || unicode.IsControl(r)
+	}), " ")
+}
+
+// Block is a text of several lines, without control characters but \n and tabs, and without empty lines at its end.
+func Block(s string) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\r\n", "\n")
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r == '\r':
+			return '\n'
+		case unicode.IsControl(r) && r != '\n' && r != '\t':
+			return -1
+		}
+		return r
+	}, s)
+	return strings.TrimRight(s, " \t\n")
+}

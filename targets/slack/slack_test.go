@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package slack_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	goslack "github.com/slack-go/slack"
+	"go.uber.org/goleak"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/targets"
+	"github.com/rialto-bridge/rialto/targets/outbound"
+	"github.com/rialto-bridge/rialto/targets/slack"
+	"github.com/rialto-bridge/rialto/targets/targettest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func kind() targets.Kind { return slack.Kind(targettest.Guard().CheckURL) }
+
+func TestSlackIsATarget(t *testing.T) {
+	t.Run("webhook", func(t *testing.T) {
+		targettest.Run(t, targettest.Subject{
+			Kind:   kind(),
+			Config: func(url string) string { return `{"url": {"value": "` + url + `"}}` },
+			Accept: func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") },
+		})
+	})
+	t.Run("token", func(t *testing.T) {
+		targettest.Run(t, targettest.Subject{
+			Kind: kind(),
+			Config: func(url string) string {
+				return `{"token": {"value": "xoxb-1"}, "channel": "C1", "apiUrl": "` + url + `"}`
+			},
+			Accept: func(w http.ResponseWriter, _ *http.Request) {
+				io.WriteString(w, `{"ok":true,"ts":"1503435956.000247"}`)
+			},
+		})
+	})
+}
+
+// far is a Slack that keeps what it is sent, and answers as it is told.
+type far struct {
+	*httptest.Server
+	status int
+	answer string
+	header http.Header // of the answer
+	got    http.Header
+	path   string
+	body   []byte
+}
+
+func newFar(t *testing.T) *far {
+	f := &far{status: 200, answer: "ok", header: http.Header{}}
+	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.got, f.path = r.Header, r.URL.RequestURI()
+		var err error
+		if f.body, err = io.ReadAll(r.Body); err != nil {
+			t.Error(err)
+		}
+		for name, v := range f.header {
+			w.Header()[name] = v
+		}
+		w.WriteHeader(f.status)
+		io.WriteString(w, f.answer)
+	}))
+	t.Cleanup(f.Close)
+	return f
+}
+
+func target(t testing.TB, config string) targets.Target {
+	t.Helper()
+	client := outbound.Client(targettest.Guard(), outbound.Options{})
+	t.Cleanup(client.CloseIdleConnections)
+	kinds := targets.NewCatalog(kind())
+	d, err := targets.ParseDefinition([]byte(`{"name": "ops", "type": "slack", "config": `+config+`}`), kinds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := kinds.New(d, targets.Env{HTTP: client, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+		Secrets: func(ref string) (string, error) { return "", fmt.Errorf("secret %s: is not set", ref) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return target
+}
+
+// message delivers an event and returns what the far side was sent, read by Slack's own form of a message.
+func (f *far) message(t *testing.T, config string, e *event.Event) goslack.WebhookMessage {
+	t.Helper()
+	d := targettest.Delivery()
+	d.Event = e
+	if res, err := target(t, config).Deliver(t.Context(), d); err != nil {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	var m goslack.WebhookMessage
+	if err := json.Unmarshal(f.body, &m); err != nil {
+		t.Fatalf("%v: %s", err, f.body)
+	}
+	return m
+}
+
+// hostile is an event that wants to be more than text.
+func hostile() *event.Event {
+	return &event.Event{ID: "1", Source: "/<!here>", Type: "com.acme.warm", Subject: "<!channel> & <https://evil.example|click>", DataContentType: "application/json",
+		Time: time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC), Data: []byte(`{"t":9.5,"who":"<@U1> ` + "```" + ` \"q\"","list":["a","b"]}`)}
+}
+
+const escaped = "&lt;!channel&gt; &amp; &lt;https://evil.example|click&gt;"
+
+func TestDefaultMessage(t *testing.T) {
+	f := newFar(t)
+	m := f.message(t, `{"url": {"value": "`+f.URL+`/services/T0/B0/XXXXXXXXXXXXXXXXXXXXXXXX"}}`, hostile())
+	if f.path != "/services/T0/B0/XXXXXXXXXXXXXXXXXXXXXXXX" || f.got.Get("Content-Type") != "application/json; charset=utf-8" || f.got.Get("Authorization") != "" {
+		t.Errorf("%s %v", f.path, f.got)
+	}
+	if m.Text != "com.acme.warm: "+escaped || m.UnfurlLinks || m.UnfurlMedia || m.Channel != "" {
+		t.Errorf("%+v", m)
+	}
+	if len(m.Blocks.BlockSet) != 3 {
+		t.Fatalf("%d blocks: %s", len(m.Blocks.BlockSet), f.body)
+	}
+	header := m.Blocks.BlockSet[0].(*goslack.HeaderBlock)
+	if header.Text.Type != goslack.PlainTextType || header.Text.Text != m.Text {
+		t.Errorf("header %+v", header.Text)
+	}
+	var fields []string
+	for _, field := range m.Blocks.BlockSet[1].(*goslack.SectionBlock).Fields {
+		fields = append(fields, field.Text)
+	}
+	if diff := cmp.Diff([]string{"*Source*\n/&lt;!here&gt;", "*Subject*\n" + escaped, "*Time*\n2027-03-01T12:00:00Z", "*Rule*\ndevices/too-warm", "*Event*\n1"}, fields); diff != "" {
+		t.Error(diff)
+	}
+	want := "```{\n  \"t\": 9.5,\n  \"who\": \"&lt;@U1&gt; `\u200b`` \\\"q\\\"\",\n  \"list\": [\n    \"a\",\n    \"b\"\n  ]\n}```"
+	if data := m.Blocks.BlockSet[2].(*goslack.SectionBlock).Text; data.Text != want || data.Type != goslack.MarkdownType {
+		t.Errorf("data %q, want %q", data.Text, want)
+	}
+}
+
+func TestTemplates(t *testing.T) {
+	f := newFar(t)
+	f.answer = `{"ok":true}`
+	const blocks = `[{"type":"section","text":{"type":"mrkdwn","text":"<!here> *${subject}*"}},
+		{"type":"rich_text","elements":[{"type":"rich_text_section","elements":[{"type":"text","text":"${subject}"}]}]},
+		{"type":"actions","elements":[{"type":"button","action_id":"a","url":"https://x.example/?q=a&b=${id}","text":{"type":"plain_text","text":"${data.no}"}}]}]`
+	m := f.message(t, `{"token": {"value": "xoxb-1"}, "channel": "#${data.list[0]}", "apiUrl": "`+f.URL+`/api/chat.postMessage", "text": "<!here> ${subject} ${data.t}", "unfurl": true, "blocks": `+blocks+`}`, hostile())
+	if f.path != "/api/chat.postMessage" || f.got.Get("Authorization") != "Bearer xoxb-1" || m.Channel != "#a" || !m.UnfurlLinks || m.Text != "<!here> "+escaped+" 9.5" {
+		t.Errorf("%s %v %+v", f.path, f.got, m)
+	}
+	section := m.Blocks.BlockSet[0].(*goslack.SectionBlock)
+	rich := m.Blocks.BlockSet[1].(*goslack.RichTextBlock).Elements[0].(*goslack.RichTextSection).Elements[0].(*goslack.RichTextSectionTextElement)
+	button := m.Blocks.BlockSet[2].(*goslack.ActionBlock).Elements.ElementSet[0].(*goslack.ButtonBlockElement)
+	if section.Text.Text != "<!here> *"+escaped+"*" || rich.Text != hostile().Subject || button.URL != "https://x.example/?q=a&b=1" || button.Text.Text != " " {
+		t.Errorf("%q %q %q %q", section.Text.Text, rich.Text, button.URL, button.Text.Text)
+	}
+	m = f.message(t, `{"url": {"value": "`+f.URL+`"}, "text": "${subject}"}`, hostile())
+	if m.Blocks != nil || m.Text != escaped {
+		t.Errorf("with a text alone: %s", f.body)
+	}
+}
+
+// What is too long is cut, between characters, and never inside what was escaped.
+func TestLimits(t *testing.T) {
+	f := newFar(t)
+	long := &event.Event{ID: "1", Source: "/" + strings.Repeat("s&", 4000), Type: "t", Subject: strings.Repeat("é<", 30_000), DataContentType: "text/plain",
+		Data: []byte(strings.Repeat(strings.Repeat("é&", 40)+"\n", 1000))}
+	config := func(more string) string { return `{"url": {"value": "` + f.URL + `"}` + more + `}` }
+	m := f.message(t, config(""), long)
+	check := func(what, text string, limit int) {
+		t.Helper()
+		n := utf8.RuneCountInString(text)
+		cut := strings.TrimSuffix(strings.TrimSuffix(text, "```"), "…")
+		if n > limit || n < limit-120 || !utf8.ValidString(text) {
+			t.Errorf("%s has %d characters, the limit is %d", what, n, limit)
+		}
+		if i := strings.LastIndexByte(cut, '&'); !strings.Contains(cut[i:], ";") {
+			t.Errorf("%s ends with %q", what, cut[len(cut)-10:])
+		}
+	}
+	check("text", m.Text, 40_000)
+	check("header", m.Blocks.BlockSet[0].(*goslack.HeaderBlock).Text.Text, 150)
+	check("field", m.Blocks.BlockSet[1].(*goslack.SectionBlock).Fields[0].Text, 2000)
+	if len(m.Blocks.BlockSet) != 5 {
+		t.Fatalf("%d blocks", len(m.Blocks.BlockSet))
+	}
+	for _, b := range m.Blocks.BlockSet[2:] {
+		text := b.(*goslack.SectionBlock).Text.Text
+		if n := utf8.RuneCountInString(text); n > 3000 || !strings.HasPrefix(text, "```") || !strings.HasSuffix(text, "```") {
+			t.Errorf("data of %d characters: %.20q", n, text)
+		}
+	}
+	m = f.message(t, config(`, "blocks": [{"type":"header","text":{"type":"plain_text","text":"${subject}"}},
+		{"type":"section","text":{"type":"mrkdwn","text":"${subject}"},"fields":[{"type":"mrkdwn","text":"${subject}"}],"accessory":{"type":"button","action_id":"a","text":{"type":"plain_text","text":"${subject}"}}}]`), long)
+	section := m.Blocks.BlockSet[1].(*goslack.SectionBlock)
+	check("header", m.Blocks.BlockSet[0].(*goslack.HeaderBlock).Text.Text, 150)
+	check("section", section.Text.Text, 3000)
+	check("field", section.Fields[0].Text, 2000)
+	check("button", section.Accessory.ButtonElement.Text.Text, 75)
+}
+
+func TestAnswers(t *testing.T) {
+	f := newFar(t)
+	hook := target(t, `{"url": {"value": "`+f.URL+`"}}`)
+	api := target(t, `{"token": {"value": "xoxb-secret"}, "channel": "C1", "apiUrl": "`+f.URL+`"}`)
+	for _, c := range []struct {
+		to            targets.Target
+		status        int
+		answer, after string
+		want          targets.Reason // "" = success
+		permanent     bool
+		rest          time.Duration
+		says          string
+	}{
+		{hook, 200, "ok", "", "", false, 0, ""},
+		{hook, 200, "ok\n", "", "", false, 0, ""},
+		{hook, 200, "okay", "", targets.ReasonStatus, false, 0, "Slack says okay"},
+		{hook, 200, "<html>", "", targets.ReasonProtocol, false, 0, "not one of Slack's"},
+		{hook, 200, "", "", targets.ReasonProtocol, false, 0, "not one of Slack's"},
+		{hook, 400, "invalid_payload", "", targets.ReasonStatus, true, 0, "Slack says invalid_payload"},
+		{hook, 403, "invalid_token", "", targets.ReasonAuth, true, 0, "Slack says invalid_token"},
+		{hook, 404, "no_service", "", targets.ReasonGone, true, 0, "Slack says no_service"},
+		{hook, 410, "channel_is_archived", "", targets.ReasonGone, true, 0, "archived"},
+		{hook, 429, "rate_limited", "42", targets.ReasonStatus, false, 42 * time.Second, "rate_limited"},
+		{hook, 429, "", "42", targets.ReasonStatus, false, 42 * time.Second, "status 429"},
+		{hook, 500, "rollup_error", "", targets.ReasonStatus, false, 0, "status 500"},
+		{api, 200, `{"ok":true}`, "", "", false, 0, ""},
+		{api, 200, "ok", "", targets.ReasonProtocol, false, 0, "not one of Slack's"},
+		{api, 200, `{"ok":false,"error":"invalid_auth"}`, "", targets.ReasonAuth, true, 0, "Slack says invalid_auth"},
+		{api, 200, `{"ok":false,"error":"channel_not_found"}`, "", targets.ReasonStatus, true, 0, "channel_not_found"},
+		{api, 200, `{"ok":false,"error":"msg_too_long"}`, "", targets.ReasonTooLarge, true, 0, "msg_too_long"},
+		{api, 200, `{"ok":false,"error":"internal_error"}`, "", targets.ReasonStatus, false, 0, "internal_error"},
+		{api, 200, `{"ok":false,"error":"something_new"}`, "", targets.ReasonStatus, false, 0, "something_new"},
+		{api, 200, `{"ok":false,"error":"ratelimited"}`, "", targets.ReasonStatus, false, 30 * time.Second, "ratelimited"},
+		{api, 429, `{"ok":false,"error":"ratelimited"}`, "7", targets.ReasonStatus, false, 7 * time.Second, "ratelimited"},
+		{api, 200, `{"ok":false,"error":"xoxb-secret <b>"}`, "", targets.ReasonProtocol, false, 0, "not one of Slack's"},
+		{api, 503, `{"ok":true}`, "", targets.ReasonStatus, false, 0, "status 503"},
+	} {
+		f.status, f.answer, f.header = c.status, c.answer, http.Header{}
+		if c.after != "" {
+			f.header.Set("Retry-After", c.after)
+		}
+		res, err := c.to.Deliver(t.Context(), targettest.Delivery())
+		if c.want == "" {
+			if err != nil || res.Status != 200 {
+				t.Errorf("%d %s: %+v, %v", c.status, c.answer, res, err)
+			}
+			continue
+		}
+		var te *targets.Error
+		if !errors.As(err, &te) || te.Reason != c.want || te.Permanent != c.permanent || te.RetryAfter != c.rest || te.Status != c.status || !strings.Contains(te.Error(), c.says) {
+			t.Errorf("%d %s: %+v", c.status, c.answer, err)
+		}
+		if strings.Contains(res.Head, "xoxb-secret") {
+			t.Errorf("the token is told: %s", res.Head)
+		}
+	}
+}
+
+func TestEventsThatCannotBeShown(t *testing.T) {
+	f := newFar(t)
+	for config, want := range map[string]string{
+		`"text": "${data.no}"`:                                 "text: is empty",
+		`"text": "${data.who - 1}"`:                            "invalid operation",
+		`"blocks": [{"type":"section","x":"${data.who - 1}"}]`: "invalid operation",
+	} {
+		d := targettest.Delivery()
+		d.Event = hostile()
+		_, err := target(t, `{"url": {"value": "`+f.URL+`"}, `+config+`}`).Deliver(t.Context(), d)
+		var te *targets.Error
+		if !errors.As(err, &te) || te.Reason != targets.ReasonTransform || !te.Permanent || !strings.Contains(te.Error(), want) {
+			t.Errorf("%s: %v", config, err)
+		}
+	}
+	_, err := target(t, `{"token": {"value": "t"}, "apiUrl": "`+f.URL+`", "channel": "${data.no}"}`).Deliver(t.Context(), targettest.Delivery())
+	if err == nil || !strings.Contains(err.Error(), "channel: is empty") || f.body != nil {
+		t.Errorf("no channel: %v, %s", err, f.body)
+	}
+	if _, err := target(t, `{"url": {"ref": "env:NO"}}`).Deliver(t.Context(), targettest.Delivery()); err == nil || !strings.Contains(err.Error(), "env:NO") {
+		t.Errorf("no secret: %v", err)
+	}
+}
+
+func TestRefusedConfigs(t *testing.T) {
+	kinds := targets.NewCatalog(kind())
+	for config, want := range map[string]string{
+		`{}`: "/config/url: is missing",
+		`{"url": {"value": "https://a.example"}, "token": {"ref": "a"}, "channel": "C1"}`: "/config/token: stands beside url",
+		`{"url": {"value": "https://a.example"}, "channel": "C1"}`:                        "/config/channel: goes with token",
+		`{"url": {"value": "https://a.example"}, "apiUrl": "https://a.example"}`:          "/config/apiUrl: goes with token",
+		`{"token": {"ref": "a"}}`:                                                                     "/config/channel: is missing",
+		`{"token": {"value": "a b"}, "channel": "C1"}`:                                                "/config/token: is not a token",
+		`{"token": {"ref": "a"}, "channel": "C1", "apiUrl": "http://10.0.0.1/"}`:                      "/config/apiUrl: address 10.0.0.1",
+		`{"url": "https://a.example"}`:                                                                "/config/url",
+		`{"url": {"ref": "a"}, "text": "${"}`:                                                         "/config/text: a ${ is not closed",
+		`{"url": {"ref": "a"}, "blocks": []}`:                                                         "/config/blocks",
+		`{"url": {"ref": "a"}, "blocks": [{"type":"section","text":{"type":"mrkdwn","text":"${}"}}]}`: "/config/blocks/0/text/text",
+	} {
+		_, err := targets.ParseDefinition([]byte(`{"name": "ops", "type": "slack", "config": `+config+`}`), kinds)
+		var fe *fault.Error
+		if !errors.As(err, &fe) {
+			t.Errorf("%s: %v", config, err)
+			continue
+		}
+		var all []string
+		for _, d := range fe.Details {
+			all = append(all, d.Pointer+": "+d.Detail)
+		}
+		if text := strings.Join(all, "\n"); !strings.Contains(text, want) {
+			t.Errorf("%s: %s, want %s", config, text, want)
+		}
+	}
+}
+
+// Whatever an event holds, what is sent is JSON, and no value is markup.
+func FuzzMessage(f *testing.F) {
+	f.Add("t", "s <!here>", `{"a":"<@U1>"}`, "application/json")
+	f.Add("t", "", "\x00\xff", "image/png")
+	far := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil || !json.Valid(body) || strings.ContainsAny(string(body), "<>") {
+			w.WriteHeader(http.StatusTeapot)
+		}
+		io.WriteString(w, "ok")
+	}))
+	f.Cleanup(far.Close)
+	to := target(f, `{"url": {"value": "`+far.URL+`"}}`)
+	f.Fuzz(func(t *testing.T, kind, subject, data, mime string) {
+		d := targettest.Delivery()
+		d.Event = &event.Event{ID: "1", Source: "/s", Type: kind, Subject: subject, DataContentType: mime, Data: []byte(data)}
+		if _, err := to.Deliver(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

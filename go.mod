@@ -75,6 +75,7 @@ require (
 	github.com/decred/dcrd/dcrec/secp256k1/v4 v4.3.0 // indirect
 	github.com/dunglas/httpsfv v1.0.2 // indirect
 	github.com/getsentry/sentry-go v0.27.0 // indirect
+	github.com/go-lark/lark v1.16.0 // indirect
 	github.com/goccy/go-json v0.10.5 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
 	github.com/golang/mock v1.6.0 // indirect

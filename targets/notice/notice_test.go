@@ -217,3 +217,41 @@ func TestHide(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+func TestPlain(t *testing.T) {
+	for in, want := range map[string]string{
+		"a\nb":                   "a\n\u200bb",
+		"# a":                    "\u200b# a",
+		"[x](y) ![z](w)":         "[x]\u200b(y) !\u200b[z]\u200b(w)",
+		"<font> a < b":           "<\u200bfont> a <\u200b b",
+		"```":                    "\u200b`\u200b``",
+		"plain *words* of a_b_c": "plain *words* of a_b_c",
+		"":                       "",
+	} {
+		if got := notice.Plain(in); got != want {
+			t.Errorf("Plain(%q) = %q, want %q", in, got, want)
+		}
+	}
+	for _, tt := range []struct {
+		s     string
+		limit int
+		want  string
+	}{{"", 100, ""}, {"a", 100, "```\na\n```"}, {"a```b", 100, "```\na`\u200b``b\n```"}, {"abcdefgh", 13, "```\nab…\n```"}, {"abc", 8, ""}} {
+		if got := notice.Fence(tt.s, tt.limit); got != tt.want {
+			t.Errorf("Fence(%q, %d) = %q, want %q", tt.s, tt.limit, got, tt.want)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	known := map[int]notice.Refusal{1: {Reason: targets.ReasonAuth}, 2: {Reason: targets.ReasonStatus, Passes: true, Rest: time.Minute}}
+	for code, want := range map[int]targets.Error{1: {Reason: targets.ReasonAuth, Permanent: true}, 2: {Reason: targets.ReasonStatus, RetryAfter: time.Minute}, 3: {Reason: targets.ReasonStatus}} {
+		got := notice.Refused("X", code, "no", known)
+		if got.Reason != want.Reason || got.Permanent != want.Permanent || got.RetryAfter != want.RetryAfter || !strings.Contains(got.Error(), "X says") {
+			t.Errorf("%d: %+v", code, got)
+		}
+	}
+	if e := notice.Unreadable("X"); e.Reason != targets.ReasonProtocol || e.Permanent {
+		t.Errorf("%+v", e)
+	}
+}

@@ -5,9 +5,7 @@ package slack_test
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -20,9 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rialto-bridge/rialto/internal/event"
-	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/targets"
-	"github.com/rialto-bridge/rialto/targets/outbound"
 	"github.com/rialto-bridge/rialto/targets/slack"
 	"github.com/rialto-bridge/rialto/targets/targettest"
 )
@@ -52,54 +48,13 @@ func TestSlackIsATarget(t *testing.T) {
 	})
 }
 
-// far is a Slack that keeps what it is sent, and answers as it is told.
-type far struct {
-	*httptest.Server
-	status int
-	answer string
-	header http.Header // of the answer
-	got    http.Header
-	path   string
-	body   []byte
-}
-
-func newFar(t *testing.T) *far {
-	f := &far{status: 200, answer: "ok", header: http.Header{}}
-	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f.got, f.path = r.Header, r.URL.RequestURI()
-		var err error
-		if f.body, err = io.ReadAll(r.Body); err != nil {
-			t.Error(err)
-		}
-		for name, v := range f.header {
-			w.Header()[name] = v
-		}
-		w.WriteHeader(f.status)
-		io.WriteString(w, f.answer)
-	}))
-	t.Cleanup(f.Close)
-	return f
-}
-
 func target(t testing.TB, config string) targets.Target {
 	t.Helper()
-	client := outbound.Client(targettest.Guard(), outbound.Options{})
-	t.Cleanup(client.CloseIdleConnections)
-	kinds := targets.NewCatalog(kind())
-	d, err := targets.ParseDefinition([]byte(`{"name": "ops", "type": "slack", "config": `+config+`}`), kinds)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target, err := kinds.New(d, targets.Env{HTTP: client, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
-		Secrets: func(ref string) (string, error) { return "", fmt.Errorf("secret %s: is not set", ref) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return target
+	return targettest.Make(t, kind(), config, targettest.Env(t))
 }
 
 // message delivers an event and returns what the far side was sent, read by Slack's own form of a message.
-func (f *far) message(t *testing.T, config string, e *event.Event) goslack.WebhookMessage {
+func message(t *testing.T, f *targettest.Sink, config string, e *event.Event) goslack.WebhookMessage {
 	t.Helper()
 	d := targettest.Delivery()
 	d.Event = e
@@ -107,8 +62,8 @@ func (f *far) message(t *testing.T, config string, e *event.Event) goslack.Webho
 		t.Fatalf("%+v, %v", res, err)
 	}
 	var m goslack.WebhookMessage
-	if err := json.Unmarshal(f.body, &m); err != nil {
-		t.Fatalf("%v: %s", err, f.body)
+	if err := json.Unmarshal(f.Body, &m); err != nil {
+		t.Fatalf("%v: %s", err, f.Body)
 	}
 	return m
 }
@@ -122,16 +77,16 @@ func hostile() *event.Event {
 const escaped = "&lt;!channel&gt; &amp; &lt;https://evil.example|click&gt;"
 
 func TestDefaultMessage(t *testing.T) {
-	f := newFar(t)
-	m := f.message(t, `{"url": {"value": "`+f.URL+`/services/T0/B0/XXXXXXXXXXXXXXXXXXXXXXXX"}}`, hostile())
-	if f.path != "/services/T0/B0/XXXXXXXXXXXXXXXXXXXXXXXX" || f.got.Get("Content-Type") != "application/json; charset=utf-8" || f.got.Get("Authorization") != "" {
-		t.Errorf("%s %v", f.path, f.got)
+	f := targettest.NewSink(t, "ok")
+	m := message(t, f, `{"url": {"value": "`+f.URL+`/services/T0/B0/XXXXXXXXXXXXXXXXXXXXXXXX"}}`, hostile())
+	if f.Path != "/services/T0/B0/XXXXXXXXXXXXXXXXXXXXXXXX" || f.Header.Get("Content-Type") != "application/json; charset=utf-8" || f.Header.Get("Authorization") != "" {
+		t.Errorf("%s %v", f.Path, f.Header)
 	}
 	if m.Text != "com.acme.warm: "+escaped || m.UnfurlLinks || m.UnfurlMedia || m.Channel != "" {
 		t.Errorf("%+v", m)
 	}
 	if len(m.Blocks.BlockSet) != 3 {
-		t.Fatalf("%d blocks: %s", len(m.Blocks.BlockSet), f.body)
+		t.Fatalf("%d blocks: %s", len(m.Blocks.BlockSet), f.Body)
 	}
 	header := m.Blocks.BlockSet[0].(*goslack.HeaderBlock)
 	if header.Text.Type != goslack.PlainTextType || header.Text.Text != m.Text {
@@ -151,14 +106,14 @@ func TestDefaultMessage(t *testing.T) {
 }
 
 func TestTemplates(t *testing.T) {
-	f := newFar(t)
-	f.answer = `{"ok":true}`
+	f := targettest.NewSink(t, "ok")
+	f.Answer = `{"ok":true}`
 	const blocks = `[{"type":"section","text":{"type":"mrkdwn","text":"<!here> *${subject}*"}},
 		{"type":"rich_text","elements":[{"type":"rich_text_section","elements":[{"type":"text","text":"${subject}"}]}]},
 		{"type":"actions","elements":[{"type":"button","action_id":"a","url":"https://x.example/?q=a&b=${id}","text":{"type":"plain_text","text":"${data.no}"}}]}]`
-	m := f.message(t, `{"token": {"value": "xoxb-1"}, "channel": "#${data.list[0]}", "apiUrl": "`+f.URL+`/api/chat.postMessage", "text": "<!here> ${subject} ${data.t}", "unfurl": true, "blocks": `+blocks+`}`, hostile())
-	if f.path != "/api/chat.postMessage" || f.got.Get("Authorization") != "Bearer xoxb-1" || m.Channel != "#a" || !m.UnfurlLinks || m.Text != "<!here> "+escaped+" 9.5" {
-		t.Errorf("%s %v %+v", f.path, f.got, m)
+	m := message(t, f, `{"token": {"value": "xoxb-1"}, "channel": "#${data.list[0]}", "apiUrl": "`+f.URL+`/api/chat.postMessage", "text": "<!here> ${subject} ${data.t}", "unfurl": true, "blocks": `+blocks+`}`, hostile())
+	if f.Path != "/api/chat.postMessage" || f.Header.Get("Authorization") != "Bearer xoxb-1" || m.Channel != "#a" || !m.UnfurlLinks || m.Text != "<!here> "+escaped+" 9.5" {
+		t.Errorf("%s %v %+v", f.Path, f.Header, m)
 	}
 	section := m.Blocks.BlockSet[0].(*goslack.SectionBlock)
 	rich := m.Blocks.BlockSet[1].(*goslack.RichTextBlock).Elements[0].(*goslack.RichTextSection).Elements[0].(*goslack.RichTextSectionTextElement)
@@ -166,19 +121,19 @@ func TestTemplates(t *testing.T) {
 	if section.Text.Text != "<!here> *"+escaped+"*" || rich.Text != hostile().Subject || button.URL != "https://x.example/?q=a&b=1" || button.Text.Text != " " {
 		t.Errorf("%q %q %q %q", section.Text.Text, rich.Text, button.URL, button.Text.Text)
 	}
-	m = f.message(t, `{"url": {"value": "`+f.URL+`"}, "text": "${subject}"}`, hostile())
+	m = message(t, f, `{"url": {"value": "`+f.URL+`"}, "text": "${subject}"}`, hostile())
 	if m.Blocks != nil || m.Text != escaped {
-		t.Errorf("with a text alone: %s", f.body)
+		t.Errorf("with a text alone: %s", f.Body)
 	}
 }
 
 // What is too long is cut, between characters, and never inside what was escaped.
 func TestLimits(t *testing.T) {
-	f := newFar(t)
+	f := targettest.NewSink(t, "ok")
 	long := &event.Event{ID: "1", Source: "/" + strings.Repeat("s&", 4000), Type: "t", Subject: strings.Repeat("é<", 30_000), DataContentType: "text/plain",
 		Data: []byte(strings.Repeat(strings.Repeat("é&", 40)+"\n", 1000))}
 	config := func(more string) string { return `{"url": {"value": "` + f.URL + `"}` + more + `}` }
-	m := f.message(t, config(""), long)
+	m := message(t, f, config(""), long)
 	check := func(what, text string, limit int) {
 		t.Helper()
 		n := utf8.RuneCountInString(text)
@@ -202,7 +157,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("data of %d characters: %.20q", n, text)
 		}
 	}
-	m = f.message(t, config(`, "blocks": [{"type":"header","text":{"type":"plain_text","text":"${subject}"}},
+	m = message(t, f, config(`, "blocks": [{"type":"header","text":{"type":"plain_text","text":"${subject}"}},
 		{"type":"section","text":{"type":"mrkdwn","text":"${subject}"},"fields":[{"type":"mrkdwn","text":"${subject}"}],"accessory":{"type":"button","action_id":"a","text":{"type":"plain_text","text":"${subject}"}}}]`), long)
 	section := m.Blocks.BlockSet[1].(*goslack.SectionBlock)
 	check("header", m.Blocks.BlockSet[0].(*goslack.HeaderBlock).Text.Text, 150)
@@ -212,7 +167,7 @@ func TestLimits(t *testing.T) {
 }
 
 func TestAnswers(t *testing.T) {
-	f := newFar(t)
+	f := targettest.NewSink(t, "ok")
 	hook := target(t, `{"url": {"value": "`+f.URL+`"}}`)
 	api := target(t, `{"token": {"value": "xoxb-secret"}, "channel": "C1", "apiUrl": "`+f.URL+`"}`)
 	for _, c := range []struct {
@@ -248,9 +203,9 @@ func TestAnswers(t *testing.T) {
 		{api, 200, `{"ok":false,"error":"xoxb-secret <b>"}`, "", targets.ReasonProtocol, false, 0, "not one of Slack's"},
 		{api, 503, `{"ok":true}`, "", targets.ReasonStatus, false, 0, "status 503"},
 	} {
-		f.status, f.answer, f.header = c.status, c.answer, http.Header{}
+		f.Status, f.Answer, f.Reply = c.status, c.answer, http.Header{}
 		if c.after != "" {
-			f.header.Set("Retry-After", c.after)
+			f.Reply.Set("Retry-After", c.after)
 		}
 		res, err := c.to.Deliver(t.Context(), targettest.Delivery())
 		if c.want == "" {
@@ -270,7 +225,7 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestEventsThatCannotBeShown(t *testing.T) {
-	f := newFar(t)
+	f := targettest.NewSink(t, "ok")
 	for config, want := range map[string]string{
 		`"text": "${data.no}"`:                                 "text: is empty",
 		`"text": "${data.who - 1}"`:                            "invalid operation",
@@ -285,8 +240,8 @@ func TestEventsThatCannotBeShown(t *testing.T) {
 		}
 	}
 	_, err := target(t, `{"token": {"value": "t"}, "apiUrl": "`+f.URL+`", "channel": "${data.no}"}`).Deliver(t.Context(), targettest.Delivery())
-	if err == nil || !strings.Contains(err.Error(), "channel: is empty") || f.body != nil {
-		t.Errorf("no channel: %v, %s", err, f.body)
+	if err == nil || !strings.Contains(err.Error(), "channel: is empty") || f.Body != nil {
+		t.Errorf("no channel: %v, %s", err, f.Body)
 	}
 	if _, err := target(t, `{"url": {"ref": "env:NO"}}`).Deliver(t.Context(), targettest.Delivery()); err == nil || !strings.Contains(err.Error(), "env:NO") {
 		t.Errorf("no secret: %v", err)
@@ -294,7 +249,6 @@ func TestEventsThatCannotBeShown(t *testing.T) {
 }
 
 func TestRefusedConfigs(t *testing.T) {
-	kinds := targets.NewCatalog(kind())
 	for config, want := range map[string]string{
 		`{}`: "/config/url: is missing",
 		`{"url": {"value": "https://a.example"}, "token": {"ref": "a"}, "channel": "C1"}`: "/config/token: stands beside url",
@@ -308,18 +262,8 @@ func TestRefusedConfigs(t *testing.T) {
 		`{"url": {"ref": "a"}, "blocks": []}`:                                                         "/config/blocks",
 		`{"url": {"ref": "a"}, "blocks": [{"type":"section","text":{"type":"mrkdwn","text":"${}"}}]}`: "/config/blocks/0/text/text",
 	} {
-		_, err := targets.ParseDefinition([]byte(`{"name": "ops", "type": "slack", "config": `+config+`}`), kinds)
-		var fe *fault.Error
-		if !errors.As(err, &fe) {
-			t.Errorf("%s: %v", config, err)
-			continue
-		}
-		var all []string
-		for _, d := range fe.Details {
-			all = append(all, d.Pointer+": "+d.Detail)
-		}
-		if text := strings.Join(all, "\n"); !strings.Contains(text, want) {
-			t.Errorf("%s: %s, want %s", config, text, want)
+		if got := targettest.Complaints(t, kind(), config); !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", config, got, want)
 		}
 	}
 }

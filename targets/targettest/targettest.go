@@ -129,7 +129,7 @@ func (s Subject) target(t *testing.T, url string, client *http.Client) targets.T
 		t.Fatalf("the config is refused: %v", err)
 	}
 	target, err := kinds.New(d, targets.Env{
-		HTTP: client, TLS: func(*tls.Config) *http.Client { return client }, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+		HTTP: client, TLS: func(*tls.Config) *http.Client { return client }, Dial: Guard().DialContext, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 		Secrets: func(ref string) (string, error) { return "", fmt.Errorf("secret %s is not there", ref) },
 	})
 	if err != nil {

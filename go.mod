@@ -23,6 +23,7 @@ require (
 	github.com/expr-lang/expr v1.17.8
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/go-jose/go-jose/v4 v4.1.9
+	github.com/go-lark/lark v1.16.0
 	github.com/google/go-cmp v0.7.0
 	github.com/google/go-github/v74 v74.0.0
 	github.com/google/uuid v1.6.0
@@ -45,6 +46,7 @@ require (
 	github.com/theory/jsonpath v0.12.3
 	github.com/twilio/twilio-go v1.28.0
 	github.com/twmb/avro v1.9.1
+	github.com/wneessen/go-mail v0.8.1
 	github.com/yaronf/httpsign v0.3.2
 	go.uber.org/goleak v1.3.0
 	go.yaml.in/yaml/v2 v2.4.4
@@ -75,7 +77,6 @@ require (
 	github.com/decred/dcrd/dcrec/secp256k1/v4 v4.3.0 // indirect
 	github.com/dunglas/httpsfv v1.0.2 // indirect
 	github.com/getsentry/sentry-go v0.27.0 // indirect
-	github.com/go-lark/lark v1.16.0 // indirect
 	github.com/goccy/go-json v0.10.5 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
 	github.com/golang/mock v1.6.0 // indirect

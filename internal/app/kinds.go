@@ -17,9 +17,14 @@ import (
 	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/targets/bus"
 	"github.com/rialto-bridge/rialto/targets/device"
+	"github.com/rialto-bridge/rialto/targets/dingtalk"
+	"github.com/rialto-bridge/rialto/targets/email"
+	"github.com/rialto-bridge/rialto/targets/feishu"
 	"github.com/rialto-bridge/rialto/targets/function"
 	request "github.com/rialto-bridge/rialto/targets/http"
+	"github.com/rialto-bridge/rialto/targets/slack"
 	"github.com/rialto-bridge/rialto/targets/webhook"
+	"github.com/rialto-bridge/rialto/targets/wecom"
 	"github.com/rialto-bridge/rialto/web/api"
 )
 
@@ -31,7 +36,8 @@ func builtinBus(name string) []byte { return fmt.Appendf(nil, `{"kind":"Bus","na
 
 // TargetKinds is the list of kinds of target of a process whose targets reach what a guard allows.
 func TargetKinds(guard *egress.Guard, functions *function.Library) *targets.Catalog {
-	return targets.NewCatalog(webhook.Kind(guard.CheckURL), request.Kind(guard.CheckURL), device.Kind(), bus.Kind(), function.TargetKind(functions, guard.CheckURL))
+	return targets.NewCatalog(webhook.Kind(guard.CheckURL), request.Kind(guard.CheckURL), device.Kind(), bus.Kind(), function.TargetKind(functions, guard.CheckURL),
+		slack.Kind(guard.CheckURL), dingtalk.Kind(guard.CheckURL), feishu.Kind(guard.CheckURL), wecom.Kind(guard.CheckURL), email.Kind(guard.CheckHost))
 }
 
 // lintWithin is how long the answer to a write waits for doubts about a rule.

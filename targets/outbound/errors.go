@@ -19,6 +19,10 @@ import (
 	"github.com/rialto-bridge/rialto/targets"
 )
 
+// Failure says why an attempt failed that does not speak HTTP: err is what its connection, or its dialer, has said. ctx is that
+// of the attempt: when it is done it is the cause.
+func Failure(ctx context.Context, err error) *targets.Error { return failure(ctx, err) }
+
 // failure says why a request got no complete answer. ctx is that of the attempt: when it is done it is the cause,
 // whatever the connection said about it.
 func failure(ctx context.Context, err error) *targets.Error {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package targettest is the suite that every kind of target which speaks HTTP must pass: what package targets promises
-// of a Target, tried against a far side that misbehaves.
+// Package targettest is the suite that every kind of target which reaches out must pass: what package targets promises
+// of a Target, tried against a far side that misbehaves. Run is for those that speak HTTP, RunDialled for the others; what
+// stands beside them, such as Make and Sink, is for the tests that a kind has of its own.
 //
-// A kind's test calls Run and nothing else for this:
+// A kind's test calls one of them and nothing else for this:
 //
 //	targettest.Run(t, targettest.Subject{
 //		Kind:   webhook.Kind(guard.CheckURL),

@@ -244,9 +244,7 @@ func TestTLS(t *testing.T) {
 					s.cert = cert
 				}
 			})
-			if strings.Contains(c.config, "%q") {
-				c.config = strings.Replace(c.config, "%q", quoted(ca.pem), 1)
-			}
+			c.config = strings.Replace(c.config, "%q", quoted(ca.pem), 1)
 			if !strings.Contains(c.config, `"host"`) {
 				c.config += `, "host": "localhost"`
 			}

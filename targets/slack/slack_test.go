@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -270,22 +269,10 @@ func TestRefusedConfigs(t *testing.T) {
 
 // Whatever an event holds, what is sent is JSON, and no value is markup.
 func FuzzMessage(f *testing.F) {
-	f.Add("t", "s <!here>", `{"a":"<@U1>"}`, "application/json")
-	f.Add("t", "", "\x00\xff", "image/png")
-	far := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil || !json.Valid(body) || strings.ContainsAny(string(body), "<>") {
-			w.WriteHeader(http.StatusTeapot)
+	targettest.FuzzRobot(f, targettest.Robot{Kind: kind(), Config: func(url string) string { return `{"url": {"value": "` + url + `"}}` }, Accepts: "ok", Check: func(body []byte) error {
+		if !json.Valid(body) || strings.ContainsAny(string(body), "<>") {
+			return errors.New("no JSON, or markup")
 		}
-		io.WriteString(w, "ok")
-	}))
-	f.Cleanup(far.Close)
-	to := target(f, `{"url": {"value": "`+far.URL+`"}}`)
-	f.Fuzz(func(t *testing.T, kind, subject, data, mime string) {
-		d := targettest.Delivery()
-		d.Event = &event.Event{ID: "1", Source: "/s", Type: kind, Subject: subject, DataContentType: mime, Data: []byte(data)}
-		if _, err := to.Deliver(t.Context(), d); err != nil {
-			t.Fatal(err)
-		}
-	})
+		return nil
+	}})
 }

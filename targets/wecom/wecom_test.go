@@ -4,9 +4,9 @@ package wecom_test
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -153,25 +153,14 @@ func TestRefusedConfigs(t *testing.T) {
 
 // Whatever an event holds, what is sent keeps to the limit and mentions nobody.
 func FuzzMessage(f *testing.F) {
-	f.Add("t", "<@all> [x](y)", `{"a":"b"}`, "application/json")
-	f.Add("t", "", "\x00\xff```", "text/plain")
-	far := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	config := func(url string) string { return `{"url": {"value": "` + url + `"}}` }
+	targettest.FuzzRobot(f, targettest.Robot{Kind: kind(), Config: config, Accepts: accepts, Check: func(body []byte) error {
 		var m struct {
 			Markdown struct{ Content string }
 		}
-		body, err := io.ReadAll(r.Body)
-		if err != nil || json.Unmarshal(body, &m) != nil || len(m.Markdown.Content) > 4096 || !utf8.Valid(body) || strings.Contains(string(body), "<@") || strings.Contains(string(body), "](") {
-			w.WriteHeader(http.StatusTeapot)
+		if json.Unmarshal(body, &m) != nil || len(m.Markdown.Content) > 4096 || !utf8.Valid(body) || strings.Contains(string(body), "<@") || strings.Contains(string(body), "](") {
+			return errors.New("no JSON, too long, or markup")
 		}
-		io.WriteString(w, accepts)
-	}))
-	f.Cleanup(far.Close)
-	to := targettest.Make(f, kind(), `{"url": {"value": "`+far.URL+`"}}`, targettest.Env(f))
-	f.Fuzz(func(t *testing.T, kind, subject, data, mime string) {
-		d := targettest.Delivery()
-		d.Event = &event.Event{ID: "1", Source: "/s", Type: kind, Subject: subject, DataContentType: mime, Data: []byte(data)}
-		if _, err := to.Deliver(t.Context(), d); err != nil {
-			t.Fatal(err)
-		}
-	})
+		return nil
+	}})
 }

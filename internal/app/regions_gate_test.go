@@ -43,7 +43,7 @@ func TestGateRegionThroughput(t *testing.T) {
 	near.must("POST", "/v1/links/up:resume", "")
 	near.forwarded("up", time.Minute)
 	took := time.Since(start)
-	if n := far.stored("load"); n != uint64(events) {
+	if n := far.storedOn("load"); n != uint64(events) {
 		t.Errorf("%d events are there, want %d", n, events)
 	}
 	per := func(d time.Duration) time.Duration { return d / time.Duration(events) }
@@ -77,13 +77,13 @@ func TestGateRegionFresh(t *testing.T) {
 	}
 	eventually(t, 20*time.Second, func() (string, bool) { return "the fresh event is not there", far.event("load", "fresh") != nil })
 	took := time.Since(back)
-	before := far.stored("load")
+	before := far.storedOn("load")
 	near.forwarded("up", time.Minute)
 	t.Logf("a fresh event is there %v after the line is back, when %d of %d waiting were", took.Round(time.Millisecond), before, events)
 	if took > time.Second {
 		t.Errorf("a fresh event takes %v, want less than a second", took)
 	}
-	if n := far.stored("load"); n != uint64(events)+2 {
+	if n := far.storedOn("load"); n != uint64(events)+2 {
 		t.Errorf("%d events are there, want %d", n, events+2)
 	}
 	if bytes.Count([]byte(near.must("GET", "/v1/ledger?bus=load", "")), []byte(`"difference":0`)) == 0 {

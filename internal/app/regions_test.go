@@ -245,8 +245,8 @@ func (s *server) busEvents(bus string, want int) []string {
 	return out
 }
 
-// stored is how many events a bus has taken.
-func (s *server) stored(bus string) uint64 {
+// storedOn is how many events a bus has taken.
+func (s *server) storedOn(bus string) uint64 {
 	s.t.Helper()
 	var account struct {
 		Buses []struct{ Events struct{ Accepted uint64 } }
@@ -364,7 +364,7 @@ func drill(t *testing.T, ordering string, events int) {
 	<-sent
 	near.must("PUT", "/v1/regions/up", fmt.Sprintf(`{"url":%q,"key":%s}`, w.url(), keyOf(t, near, "up")))
 	near.forwarded("up", 90*time.Second)
-	if got := far.stored("there"); got != uint64(events) {
+	if got := far.storedOn("there"); got != uint64(events) {
 		t.Errorf("%d events are there, want %d", got, events)
 	}
 	here, there := near.busEvents("here", events), far.busEvents("there", events)
@@ -439,7 +439,7 @@ func TestRegionsRing(t *testing.T) {
 	}
 	for _, s := range all {
 		eventually(t, 20*time.Second, func() (string, bool) {
-			n := s.stored("ring")
+			n := s.storedOn("ring")
 			return fmt.Sprintf("%d events, want %d", n, 3*each), n >= 3*each
 		})
 	}
@@ -447,7 +447,7 @@ func TestRegionsRing(t *testing.T) {
 		for step := 1; step <= 2; step++ {
 			s.forwarded(fmt.Sprintf("to-%d", (i+step)%3), 20*time.Second)
 		}
-		if n := s.stored("ring"); n != 3*each {
+		if n := s.storedOn("ring"); n != 3*each {
 			t.Errorf("bridge %d has %d events, want %d", i, n, 3*each)
 		}
 	}
@@ -487,7 +487,7 @@ func TestRegionsSayWhatIsWrong(t *testing.T) {
 	})
 	near.must("POST", "/v1/links/up:resume", "")
 	near.forwarded("up", 15*time.Second)
-	if n := far.stored("up"); n != 2 {
+	if n := far.storedOn("up"); n != 2 {
 		t.Errorf("%d events are there, want 2", n)
 	}
 	far.must("DELETE", "/v1/keys/near", "")

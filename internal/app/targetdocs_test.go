@@ -22,17 +22,13 @@ var guides = map[string]string{
 	"webhook":  "What a receiver gets, how it answers and how to verify signatures: [webhooks.md](../webhooks.md).",
 	"http":     "Examples for pagers and gateways, and what templates can do: [http-target.md](../http-target.md).",
 	"device":   "When a command counts as delivered: [device-target.md](../device-target.md).",
-<<<<<<< HEAD
 	"bus":      "What is stored there, and how loops end: [bus-target.md](../bus-target.md).",
 	"function": "How to write one, and what it may do: [functions.md](../functions.md); those that run elsewhere: [functions.md](../functions.md#functions-elsewhere).",
-=======
-	"function": "How to write one, and what it may do: [functions.md](../functions.md).",
 	"slack":    chatGuide,
 	"dingtalk": chatGuide,
 	"feishu":   chatGuide,
 	"wecom":    chatGuide,
 	"email":    "How mails are sent and what answers mean: [email.md](../email.md).",
->>>>>>> app: slack, dingtalk, feishu, wecom and email are kinds of target
 }
 
 const chatGuide = "What messages look like, how fast they go and what answers mean: [chat.md](../chat.md)."

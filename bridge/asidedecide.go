@@ -202,6 +202,8 @@ func (s *aside) see(k *kept) (asks bool) {
 	switch first, end := s.firstTime(story), story.KeptAt.Add(s.o.MaxAge); {
 	case now.Before(first):
 		s.later(k, first.Sub(now))
+	case !now.Before(end) && s.b.o.Log.ClockStepped(): // whoever decides has not had the time yet, as far as anybody knows
+		s.later(k, clockAgain)
 	case !now.Before(end):
 		if err := s.expire(k, rec, story); err != nil {
 			s.failed(k, err)
@@ -214,6 +216,9 @@ func (s *aside) see(k *kept) (asks bool) {
 	}
 	return false
 }
+
+// clockAgain is when a prepared event is looked at again that is too old by a clock which has just been set.
+const clockAgain = time.Minute
 
 // preparedExpired is the type of the event about a prepared event that nobody decided about, on bus default.
 const preparedExpired = "io.rialto.prepared.expired"

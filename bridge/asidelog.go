@@ -189,7 +189,7 @@ func (s *aside) compact(ctx context.Context) error {
 	for _, k := range s.list(func(k *kept) bool { return k.seq > 0 }) { // those that were busy have not moved
 		from = min(from, k.seq)
 	}
-	_, err := s.stream.Trim(ctx, eventlog.TrimPolicy{MaxAge: time.Nanosecond, Protect: from, Now: s.b.o.Now()})
+	_, err := s.stream.Trim(ctx, eventlog.TrimPolicy{MaxBytes: 1, Protect: from})
 	return err
 }
 

@@ -143,7 +143,11 @@ func (p *path) retry(t *task, policy targets.DeliveryPolicy, res targets.Result,
 	if targets.ReasonOf(err) == targets.ReasonInterrupted { // but not by us: an attempt like any other
 		err = &targets.Error{Reason: targets.ReasonInternal, Err: err}
 	}
-	d := targets.Next(policy.Retry, n, err, first, now, p.b.o.Rand)
+	since := first
+	if p.b.o.Log.ClockStepped() { // it is not older than its attempts make it
+		since = began
+	}
+	d := targets.Next(policy.Retry, n, err, since, now, p.b.o.Rand)
 	if d.Rest > 0 {
 		t.lane.restUntil(now.Add(d.Rest))
 	}

@@ -56,6 +56,9 @@ func (f *fixture) start() *fixture {
 	var err error
 	lo := f.logOpts
 	lo.Dir, lo.Logger = f.dir, logger
+	if lo.ClockTrust == 0 {
+		lo.ClockTrust = -1
+	}
 	if lo.Durability == "" {
 		lo.Durability = eventlog.OS
 	}

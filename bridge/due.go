@@ -45,6 +45,18 @@ func (l *lane) parkedUntil(due time.Time) {
 	l.nextDue = sooner(l.nextDue, due)
 }
 
+// longestWait is more than any delivery waits for its next attempt: a schedule has waits of a week, with jitter, and a far side may ask
+// for a rest of an hour. What is due later was parked while the clock was ahead, and is due now.
+const longestWait = 10 * 24 * time.Hour
+
+var farFuture = time.UnixMilli(1 << 62)
+
+// isDue reports whether something that is parked until a time is to be attempted now.
+func isDue(at, now time.Time) bool { return !at.After(now) || at.Sub(now) > longestWait }
+
+// hasDue reports whether something parked is due. Called with mu held.
+func (l *lane) hasDue(now time.Time) bool { return !l.nextDue.IsZero() && isDue(l.nextDue, now) }
+
 // expect says that something was parked until due, by others than the lane.
 func (l *lane) expect(due time.Time) {
 	l.mu.Lock()
@@ -57,9 +69,12 @@ func (l *lane) expect(due time.Time) {
 // are asked about them: their record there is about to change.
 func (l *lane) readDue() (found []*task, next time.Time, err error) {
 	now := l.b.o.Now()
+	until := now
 	take := func(k journal.DueKey) (journal.Verdict, error) {
-		if k.Due.After(now) {
-			next = k.Due
+		if k.Due.After(now) && !isDue(k.Due, now) {
+			next = sooner(next, k.Due)
+		}
+		if k.Due.After(until) {
 			return journal.Stop, nil
 		}
 		if len(found) == dueBatch {
@@ -77,7 +92,7 @@ func (l *lane) readDue() (found []*task, next time.Time, err error) {
 		}
 		return journal.Take, nil
 	}
-	err = l.b.o.Journal.DueFor(l.name, take, func(d journal.Due) error {
+	keep := func(d journal.Due) error {
 		p, perr := l.b.path(d.Bus)
 		if perr != nil {
 			return nil
@@ -86,7 +101,11 @@ func (l *lane) readDue() (found []*task, next time.Time, err error) {
 		t.settled.Store(true)
 		found = append(found, t)
 		return nil
-	})
+	}
+	if err = l.b.o.Journal.DueFor(l.name, time.Time{}, take, keep); err == nil {
+		until = farFuture
+		err = l.b.o.Journal.DueFor(l.name, now.Add(longestWait), take, keep)
+	}
 	return found, next, err
 }
 

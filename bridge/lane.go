@@ -229,7 +229,7 @@ func (l *lane) start() {
 	}
 	now := l.b.o.Now()
 	work := len(l.live) - l.head + len(l.ready)
-	if !l.nextDue.IsZero() && !now.Before(l.nextDue) && !l.loading { // who is loading starts workers afterwards
+	if l.hasDue(now) && !l.loading { // who is loading starts workers afterwards
 		work++
 	}
 	room := l.gate.room(now)
@@ -321,7 +321,7 @@ func (l *lane) next() (*task, targets.Target, targets.DeliveryPolicy) {
 		if l.idle() || l.workers > l.def.Delivery.Concurrency || l.gate.room(now) == 0 {
 			break
 		}
-		due := len(l.ready) > 0 || !l.nextDue.IsZero() && !now.Before(l.nextDue)
+		due := len(l.ready) > 0 || l.hasDue(now)
 		if due && (l.turn >= parkedEvery-1 || l.head == len(l.live)) {
 			if len(l.ready) > 0 {
 				l.turn = 0

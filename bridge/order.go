@@ -248,7 +248,7 @@ func (l *lane) loadLines() error {
 	now := l.b.o.Now()
 	var due []*line
 	var from []uint64
-	for len(o.heads) > 0 && len(due) < dueBatch && !o.heads[0].due.After(now) {
+	for len(o.heads) > 0 && len(due) < dueBatch && isDue(o.heads[0].due, now) {
 		ln := heap.Pop(&o.heads).(*line)
 		ln.loading, ln.changed = true, false
 		due, from = append(due, ln), append(from, ln.from)
@@ -311,7 +311,7 @@ func (l *lane) loaded(ln *line, first *journal.Pending, from uint64, now time.Ti
 		ln.due = now
 	case first.State != journal.Parked, !ln.path.resumed.Load():
 		ln.due = now.Add(lineAgain)
-	case first.Due.After(now):
+	case !isDue(first.Due, now):
 		ln.due, ln.failed = first.Due, first.Attempts > 0
 	default:
 		t := ln.task(l, first, now)

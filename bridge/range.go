@@ -86,7 +86,7 @@ func (l *lane) takeMore(now time.Time) (again time.Time) {
 	if l.taking || l.barren || l.waiting.Ranged() == 0 {
 		return time.Time{}
 	}
-	due := len(l.ready) > 0 || l.loading || !l.nextDue.IsZero() && !now.Before(l.nextDue)
+	due := len(l.ready) > 0 || l.loading || l.hasDue(now)
 	stuck := l.order.stalled > 0 && l.workers == 0 && len(l.ready) == 0 && l.head == len(l.live)
 	if !stuck && (due && l.waiting.Parked() >= l.b.o.RangeAfter/2 || l.order.parked >= l.b.o.ParkedKeys) {
 		return time.Time{}

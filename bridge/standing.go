@@ -227,7 +227,7 @@ func (s *standings) compact(ctx context.Context, now time.Time) error {
 		}
 	}
 	s.compacted = s.stream.Committed()
-	_, err := s.stream.Trim(ctx, eventlog.TrimPolicy{MaxAge: time.Nanosecond, Protect: from, Now: now})
+	_, err := s.stream.Trim(ctx, eventlog.TrimPolicy{MaxBytes: 1, Protect: from})
 	return err
 }
 

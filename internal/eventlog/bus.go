@@ -132,7 +132,8 @@ func (b *Bus) loadDedup(ctx context.Context) error {
 	if b.dedup.window < 0 || s.Committed() < s.First() {
 		return nil
 	}
-	since := b.log.opts.Now().Add(-b.dedup.window)
+	now := b.log.opts.Now()
+	since := now.Add(-b.dedup.window)
 	from := max(s.First(), s.blocks.at(since.Add(-timeSlack)))
 	looked := 0
 	_, err := s.blocks.scan(from, s.Committed(), func(r *record) bool {
@@ -143,7 +144,7 @@ func (b *Bus) loadDedup(ctx context.Context) error {
 			return true
 		}
 		if rec := b.decode(r); rec != nil && rec.DedupKey() != (event.Key{}) && rec.Received.After(since) {
-			b.dedup.load(rec.DedupKey(), r.seq, rec.Received)
+			b.dedup.load(rec.DedupKey(), r.seq, agesFrom(rec.Received, now))
 		}
 		return true
 	})

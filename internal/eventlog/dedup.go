@@ -102,6 +102,14 @@ func (d *dedup) load(key event.Key, seq uint64, at time.Time) {
 	d.add(key, seq, at)
 }
 
+// agesFrom is from when on an id counts that was stored at a time: the clock may have been ahead of now by then.
+func agesFrom(stored, now time.Time) time.Time {
+	if stored.After(now) {
+		return now
+	}
+	return stored
+}
+
 // setWindow changes the window for all that is known.
 func (d *dedup) setWindow(w time.Duration) {
 	if w == 0 {

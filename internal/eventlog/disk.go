@@ -60,7 +60,7 @@ func defaultReserve(total, least int64) int64 {
 	return min(max(cmp.Or(least, reserveLeast), total/reserveShare), total/reserveAtMost)
 }
 
-func newDisk(o Options, logger *slog.Logger, m *metrics) (*disk, error) {
+func newDisk(o Options, logger *slog.Logger, m *metrics, eachLook func()) (*disk, error) {
 	d := &disk{dir: o.Dir, statfs: o.statfs, reserve: o.Reserve, logger: logger, metrics: m, done: make(chan struct{})}
 	free, total, err := d.statfs(d.dir)
 	if err != nil {
@@ -84,6 +84,7 @@ func newDisk(o Options, logger *slog.Logger, m *metrics) (*disk, error) {
 				return
 			case <-t.C:
 				d.look(0)
+				eachLook()
 			}
 		}
 	}()

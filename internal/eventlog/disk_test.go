@@ -200,10 +200,11 @@ func TestMaxStore(t *testing.T) {
 }
 
 func TestDefaultReserve(t *testing.T) {
-	for _, c := range []struct{ total, want int64 }{
-		{64 << 20, 16 << 20}, {1 << 30, 256 << 20}, {4 << 30, 512 << 20}, {100 << 30, 5 << 30},
+	for _, c := range []struct{ total, least, want int64 }{
+		{64 << 20, 0, 16 << 20}, {1 << 30, 0, 256 << 20}, {4 << 30, 0, 512 << 20}, {100 << 30, 0, 5 << 30},
+		{1 << 30, 128 << 20, 128 << 20}, {100 << 30, 128 << 20, 5 << 30}, {64 << 20, 128 << 20, 16 << 20},
 	} {
-		if got := eventlog.DefReserve(c.total); got != c.want {
+		if got := eventlog.DefReserve(c.total, c.least); got != c.want {
 			t.Errorf("reserve of %d = %d, want %d", c.total, got, c.want)
 		}
 	}

@@ -3,6 +3,7 @@
 package eventlog
 
 import (
+	"log/slog"
 	"path/filepath"
 	"time"
 
@@ -86,3 +87,19 @@ func (x Dedup) Len() int { return x.d.count }
 
 // Dir returns the data directory.
 func (l *Log) Dir() string { return l.opts.Dir }
+
+// NewClock returns a clock for tests: look says how long it has run evenly, and whether it was set before.
+func NewClock(now func() time.Time, elapsed func() time.Duration, trust time.Duration) (look func() (time.Duration, bool), trusted func() bool) {
+	c := newClock(Options{Now: now, ClockTrust: trust}, slog.New(slog.DiscardHandler))
+	c.elapsed = elapsed
+	return c.look, c.trusted
+}
+
+// StoredBy is storedBy of blocks begun at some times, all in nanoseconds.
+func StoredBy(begun []int64, now int64) int64 {
+	var list []*block
+	for _, t := range begun {
+		list = append(list, &block{time: t})
+	}
+	return storedBy(list, time.Unix(0, now)).UnixNano()
+}

@@ -43,6 +43,9 @@ func logger(tb testing.TB) *slog.Logger {
 // open opens a log that the test closes unless it does so itself.
 func open(tb testing.TB, o eventlog.Options) *eventlog.Log {
 	tb.Helper()
+	if o.ClockTrust == 0 {
+		o.ClockTrust = -1
+	}
 	if o.Reserve == 0 {
 		o.Reserve = 1 << 20
 	}

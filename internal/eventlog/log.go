@@ -65,6 +65,9 @@ type Options struct {
 	Registerer   prometheus.Registerer // nil: no metrics
 	Now          func() time.Time      // nil is time.Now
 	Sync         func(*os.File) error  // makes a block file durable; nil is fdatasync. Tests hold it or let it fail.
+	// ClockTrust is how long the wall clock must have gone along with the monotonic one before Trim looks at ages; 0 is 10 minutes,
+	// negative: always.
+	ClockTrust time.Duration
 
 	statfs     func(dir string) (free, total int64, err error) // nil asks the system
 	ackTimeout time.Duration                                   // 0 is 30 s
@@ -127,6 +130,7 @@ type Log struct {
 	metrics *metrics
 	lock    *os.File
 	disk    *disk
+	clock   *clock
 	rings   *ringBudget
 
 	opening sync.Mutex // one stream is opened, or the log closed, at a time; taken before mu
@@ -160,7 +164,8 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		return nil, err
 	}
 	o = o.withDefaults()
-	l := &Log{opts: o, logger: o.Logger.With("component", "eventlog"), metrics: newMetrics(o.Registerer),
+	logger := o.Logger.With("component", "eventlog")
+	l := &Log{opts: o, logger: logger, clock: newClock(o, logger), metrics: newMetrics(o.Registerer),
 		rings: &ringBudget{limit: o.RingBytes}, streams: map[string]*Stream{}, buses: map[string]*Bus{}}
 	if err := l.start(ctx); err != nil {
 		return nil, errors.Join(err, l.stop())
@@ -183,7 +188,7 @@ func (l *Log) start(ctx context.Context) error {
 	if err := os.MkdirAll(l.markDir(), 0o750); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
-	if l.disk, err = newDisk(o, l.logger, l.metrics); err != nil {
+	if l.disk, err = newDisk(o, l.logger, l.metrics, func() { l.clock.look() }); err != nil {
 		return err
 	}
 	if l.events, err = startPlane(ctx, planeConfig{name: "rialto-events", dir: filepath.Join(o.Dir, "events"), maxData: o.maxRecord(), logger: l.logger}); err != nil {

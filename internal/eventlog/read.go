@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 )
@@ -182,13 +181,16 @@ func (s *Stream) Read(ctx context.Context, o ReadOptions, dst []Raw) ([]Raw, err
 	return dst, err
 }
 
-// at returns a sequence that has everything stored at or after t behind it, as far as times rise from block to block.
+// at returns a sequence that has everything stored at or after t behind it, as far as times rise within a block.
 func (b *blocks) at(t time.Time) uint64 {
 	list := b.snapshot()
 	if len(list) == 0 {
 		return 0
 	}
-	i := sort.Search(len(list), func(i int) bool { return list[i].time >= t.UnixNano() })
+	i := slices.IndexFunc(list, func(k *block) bool { return k.time >= t.UnixNano() }) // they need not rise: the clock may have been set
+	if i < 0 {
+		i = len(list)
+	}
 	return list[max(i-1, 0)].first
 }
 

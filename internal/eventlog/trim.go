@@ -15,7 +15,7 @@ import (
 
 // TrimPolicy says what may go. Both limits may be set; what one of them allows to go goes.
 type TrimPolicy struct {
-	MaxAge   time.Duration // 0: no limit
+	MaxAge   time.Duration // 0: no limit; not looked at while the clock cannot be trusted (Options.ClockTrust)
 	MaxBytes int64         // 0: no limit
 	Protect  uint64        // nothing at or above this sequence goes; 0 protects all, math.MaxUint64 nothing
 	Now      time.Time     // zero: the log's clock
@@ -34,6 +34,17 @@ type Trimmed struct {
 // keepBlocks is how many of the newest blocks a trim never touches.
 const keepBlocks = 2
 
+// storedBy returns a time by which all before the first of some blocks was stored: when that block was begun, or a later one if the
+// clock was ahead at that time; now if it was so all along.
+func storedBy(list []*block, now time.Time) time.Time {
+	for _, k := range list {
+		if t := time.Unix(0, k.time); !t.After(now) {
+			return t
+		}
+	}
+	return now
+}
+
 // Trim removes whole old blocks. It stops at the first block that must stay. It blocks while the files are removed;
 // appends wait meanwhile.
 func (s *Stream) Trim(ctx context.Context, p TrimPolicy) (Trimmed, error) {
@@ -44,6 +55,9 @@ func (s *Stream) Trim(ctx context.Context, p TrimPolicy) (Trimmed, error) {
 	}
 	if p.Now.IsZero() {
 		p.Now = s.log.opts.Now()
+	}
+	if p.MaxAge > 0 && !s.log.clock.trusted() {
+		p.MaxAge = 0
 	}
 	list := s.blocks.snapshot()
 	sizes := make([]int64, len(list))
@@ -61,7 +75,7 @@ func (s *Stream) Trim(ctx context.Context, p TrimPolicy) (Trimmed, error) {
 	n, left := 0, total
 	for n+keepBlocks < len(list) {
 		next := list[n+1]
-		old := p.MaxAge > 0 && time.Unix(0, next.time).Before(p.Now.Add(-p.MaxAge))
+		old := p.MaxAge > 0 && storedBy(list[n+1:], p.Now).Before(p.Now.Add(-p.MaxAge))
 		large := p.MaxBytes > 0 && left > p.MaxBytes
 		if !old && !large || next.first > p.Protect {
 			break

@@ -243,11 +243,15 @@ type Due struct {
 	Pending
 }
 
-// DueFor goes through the parked deliveries of a target in order of due time. It asks choose about each before it reads
+// DueFor goes through the parked deliveries of a target in order of due time, those that are due at from or later. It asks choose about each before it reads
 // the delivery itself, and calls fn for those taken.
-func (j *Journal) DueFor(target string, choose func(DueKey) (Verdict, error), fn func(Due) error) error {
+func (j *Journal) DueFor(target string, from time.Time, choose func(DueKey) (Verdict, error), fn func(Due) error) error {
 	prefix := key('d', target)
-	return j.scan(prefix, nil, func(k, _ []byte) (bool, error) {
+	var start []byte
+	if !from.IsZero() {
+		start = u64(bytes.Clone(prefix), uint64(millis(from)))
+	}
+	return j.scan(prefix, start, func(k, _ []byte) (bool, error) {
 		k = k[len(prefix):]
 		i := bytes.IndexByte(k[min(8, len(k)):], 0)
 		if i < 0 || len(k) < 8+i+9 {

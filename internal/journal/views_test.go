@@ -183,7 +183,7 @@ func TestDueDeliveries(t *testing.T) {
 		e.Outcome(journal.Outcome{Seq: 5, Route: archive, State: journal.Delivered, Attempt: 1, At: base})
 	})
 	var order []uint64
-	err := j.DueFor("archive", func(k journal.DueKey) (journal.Verdict, error) {
+	err := j.DueFor("archive", time.Time{}, func(k journal.DueKey) (journal.Verdict, error) {
 		switch {
 		case k.Due.After(base.Add(time.Minute)):
 			return journal.Stop, nil
@@ -381,7 +381,7 @@ func TestDueTimesThatChangedMeanwhile(t *testing.T) {
 		e.Routed(journal.Routed{Seq: 1, Hour: hour(), Routes: []journal.Route{archive}})
 		e.Outcome(journal.Outcome{Seq: 1, Route: archive, State: journal.Parked, At: base, Due: base})
 	})
-	err := j.DueFor("archive", func(journal.DueKey) (journal.Verdict, error) {
+	err := j.DueFor("archive", time.Time{}, func(journal.DueKey) (journal.Verdict, error) {
 		f.apply(func(e *journal.Encoder) {
 			e.Outcome(journal.Outcome{Seq: 1, Route: archive, State: journal.Parked, Attempt: 1, At: base, Due: base.Add(time.Hour)})
 		})

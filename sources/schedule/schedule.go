@@ -38,6 +38,8 @@ const (
 	grace = 30 * time.Second
 	// look is how long a wait is at most: a clock that is set is noticed then.
 	look = time.Minute
+	// ahead is how far a clock may be set back and its schedules wait for the time that they were at.
+	ahead = time.Minute
 	// maxBatch is how many ticks are stored together.
 	maxBatch = 100
 )
@@ -104,6 +106,12 @@ func (s *source) Run(ctx context.Context, emit sources.Emit) error {
 	}
 	for {
 		now := s.env.Now()
+		if s.ahead(last, now) {
+			last = now.Truncate(time.Second)
+			if err := s.env.Position.Save(ctx, last.UTC().Format(time.RFC3339)); err != nil {
+				return err
+			}
+		}
 		if due := s.due(last, now); len(due) > 0 {
 			if err := s.fire(ctx, due, emit); err != nil {
 				return err
@@ -142,6 +150,12 @@ func (s *source) begin(ctx context.Context) (time.Time, error) {
 		last = t.Truncate(time.Second).Add(-time.Second) // a tick at that time is one
 	}
 	return last, s.env.Position.Save(ctx, last.UTC().Format(time.RFC3339))
+}
+
+// ahead reports whether a tick is behind us that has not come yet: the clock was ahead when it was noted, and the schedule would
+// wait until it is there again. What was fired for such a time comes again, as the same events.
+func (s *source) ahead(last, now time.Time) bool {
+	return last.After(now.Add(ahead)) && last.After(s.env.Start.Time)
 }
 
 // due returns the ticks after last, up to now, for which there is to be an event; in order.

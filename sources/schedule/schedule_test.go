@@ -148,6 +148,26 @@ func TestYearsAway(t *testing.T) {
 	})
 }
 
+// A schedule that was run by a clock which was ahead goes on when the clock is right again. One that is to start later waits for that.
+func TestTheClockWasAhead(t *testing.T) {
+	for _, c := range []struct {
+		name, at string
+		start    time.Time
+		want     []string
+	}{
+		{"ten years", "2010-01-01T00:00:00Z", time.Time{}, []string{"2000-01-01T00:01:00Z", "2000-01-01T00:02:00Z"}},
+		{"ten years, and it has begun long ago", "2010-01-01T00:00:00Z", time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC), []string{"2000-01-01T00:01:00Z", "2000-01-01T00:02:00Z"}},
+		{"half a minute", "2000-01-01T00:00:30Z", time.Time{}, []string{"2000-01-01T00:01:00Z", "2000-01-01T00:02:00Z"}},
+		{"it starts in an hour", "2000-01-01T00:59:59Z", time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC), nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, run(t, `{"every":"1m"}`, &place{at: c.at}, sources.Start{Time: c.start}, 150*time.Second)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.name, diff)
+			}
+		})
+	}
+}
+
 // A tick that was stored and not noted comes again, as the same event.
 func TestRepeatedTickIsTheSameEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -147,6 +147,17 @@ func TestSchemaPolicyQuarantine(t *testing.T) {
 	if why != "/data/n must be integer, and is string" || from != "default" || string(found.Event.Data) != `{"n":"x"}` {
 		t.Errorf("in quarantine: %+v", found.Event)
 	}
+	for _, c := range []struct {
+		id, source string
+		want       bool
+	}{{"a", "/test", true}, {"b", "/test", true}, {"a", "/other", false}, {"z", "/test", false}} {
+		if got, err := f.Stored(ctx, "default", c.source, c.id); err != nil || got != c.want {
+			t.Errorf("Stored(%s, %s) = %v, %v", c.source, c.id, got, err)
+		}
+	}
+	if _, err := f.Stored(ctx, "nowhere", "/test", "a"); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("Stored of a bus that is not there: %v", err)
+	}
 	if l := f.balanced(); l.Events.Accepted != 1 {
 		t.Errorf("account %+v", l.Events)
 	}

@@ -127,13 +127,9 @@ func (s *aside) commit(k *kept, rec *event.Record, story keptStory) (event.Posit
 // decided says what became of a prepared event that is not kept any more. The log knows which were committed; a roll-back of
 // what nobody knows has nothing to do.
 func (s *aside) decided(ctx context.Context, bus, source, id string, commit bool) (*Decision, error) {
-	p, err := s.b.path(bus)
+	paths, err := s.b.pathsOf(bus)
 	if err != nil {
 		return nil, err
-	}
-	paths := []*path{p}
-	if q, err := s.b.path(p.doc.Load().QuarantineBus); err == nil {
-		paths = append(paths, q)
 	}
 	for _, p := range paths {
 		var at *event.Position

@@ -183,6 +183,39 @@ func (b *Bridge) Find(ctx context.Context, bus, id, source string) (*Found, erro
 	return p.find(ctx, id, source)
 }
 
+// Stored reports whether an event of a source and id that was sent to a bus is in the log: on that bus, or on the one to which it
+// sends what does not fit its schema. An event can be found as soon as it is accepted, and until retention has passed over it.
+func (b *Bridge) Stored(ctx context.Context, bus, source, id string) (there bool, err error) {
+	paths, err := b.pathsOf(bus)
+	if err != nil {
+		return false, err
+	}
+	for _, p := range paths {
+		err := p.byID(ctx, id, func(e eventlog.Entry) bool {
+			there = e.Record.Event.Source == source
+			return !there
+		})
+		if there || err != nil {
+			return there, err
+		}
+	}
+	return false, nil
+}
+
+// pathsOf returns the path of a bus and, if there is one, that of its quarantine: an event that was sent to the bus is on one of
+// them.
+func (b *Bridge) pathsOf(bus string) ([]*path, error) {
+	p, err := b.path(bus)
+	if err != nil {
+		return nil, err
+	}
+	paths := []*path{p}
+	if q, err := b.path(p.doc.Load().QuarantineBus); err == nil && q != p {
+		paths = append(paths, q)
+	}
+	return paths, nil
+}
+
 func (p *path) find(ctx context.Context, id, source string) (*Found, error) {
 	var found *Found
 	err := p.byID(ctx, id, func(e eventlog.Entry) bool {

@@ -120,12 +120,29 @@ func (in *instance) refusal(ev *event.Event, why error, now time.Time) *event.Re
 	if in.tally.refuse(now) {
 		in.s.log.Warn("event refused", "source", in.def.Name, "refused", in.tally.refused.Load(), "bytes", len(ev.Data), "err", why)
 	}
-	sum := sha256.Sum256(ev.Data)
-	id := sha256.Sum256([]byte(ev.Source + "\x00" + ev.ID + "\x00" + hex.EncodeToString(sum[:])))
-	data, err := json.Marshal(refusedData{in.def.Name, why.Error(), len(ev.Data), hex.EncodeToString(sum[:])})
+	source, id, sum := in.refusalKey(ev)
+	data, err := json.Marshal(refusedData{in.def.Name, why.Error(), len(ev.Data), sum})
 	if err != nil {
 		data = []byte("{}") // strings and numbers always marshal
 	}
-	return &event.Record{Event: event.Event{ID: hex.EncodeToString(id[:16]), Source: "/sources/" + in.def.Name, Type: RefusedType,
+	return &event.Record{Event: event.Event{ID: id, Source: source, Type: RefusedType,
 		Subject: in.def.Name, Time: now, DataContentType: "application/json", Data: data}}
+}
+
+// refusalKey is the source and the id of what stands for an event, and the hash of its data.
+func (in *instance) refusalKey(ev *event.Event) (source, id, data string) {
+	sum := sha256.Sum256(ev.Data)
+	data = hex.EncodeToString(sum[:])
+	key := sha256.Sum256([]byte(ev.Source + "\x00" + ev.ID + "\x00" + data))
+	return "/sources/" + in.def.Name, hex.EncodeToString(key[:16]), data
+}
+
+// stored is Env.Stored of a source.
+func (in *instance) stored(ctx context.Context, ev *event.Event) (bool, error) {
+	there, err := in.s.o.Ingester.Stored(ctx, in.def.Bus, ev.Source, ev.ID)
+	if err != nil || there {
+		return there, err
+	}
+	source, id, _ := in.refusalKey(ev)
+	return in.s.o.Ingester.Stored(ctx, in.def.Bus, source, id)
 }

@@ -194,7 +194,7 @@ func (in *instance) env(p *place) Env {
 	if env.MaxData == 0 {
 		env.MaxData = 1 << 20 // the default of event.Limits
 	}
-	env.Logger = in.s.log.With("source", in.def.Name)
+	env.Logger, env.Stored = in.s.log.With("source", in.def.Name), in.stored
 	env.Start, _ = ParseStart(in.def.Start) // a valid definition has a valid start
 	env.Position = noPlace{}
 	if p != nil {

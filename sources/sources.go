@@ -57,6 +57,10 @@ type Env struct {
 	Secrets func(ref string) (string, error)
 	MaxData int // bytes of the largest payload that can be stored
 	Start   Start
+	// Stored reports whether an event of this source and id, or what stands for it because it was refused, is in the log. A source
+	// whose ids follow from what is upstream asks it about what an earlier run may have stored without noting it: what the
+	// deduplication of the bus forgets while nobody is there, the log still knows. A lookup costs as much as one over HTTP.
+	Stored func(ctx context.Context, ev *event.Event) (bool, error)
 	// Position is where the source is upstream.
 	Position Position
 	// Lag reports how many events are known to wait upstream; negative is not known.

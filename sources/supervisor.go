@@ -22,6 +22,9 @@ type Ingester interface {
 	// Ingest takes events in and blocks until all are committed. If some could not be stored, the error says why and the
 	// receipts say which.
 	Ingest(ctx context.Context, bus string, recs []*event.Record) ([]eventlog.Receipt, error)
+	// Stored reports whether an event that was sent to a bus is in the log, there or where the bus sends what does not fit its
+	// schema.
+	Stored(ctx context.Context, bus, source, id string) (bool, error)
 }
 
 // Options are what a Supervisor is made of.

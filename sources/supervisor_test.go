@@ -41,8 +41,10 @@ func (noLog) Ingest(context.Context, string, []*event.Record) ([]eventlog.Receip
 	return nil, errors.New("nothing is to be stored here")
 }
 
+func (noLog) Stored(context.Context, string, string, string) (bool, error) { return false, nil }
+
 // unclear is a log that gave up waiting, and whose receipts do not say so.
-type unclear struct{}
+type unclear struct{ noLog }
 
 func (unclear) Ingest(_ context.Context, _ string, recs []*event.Record) ([]eventlog.Receipt, error) {
 	return make([]eventlog.Receipt, len(recs)), errors.New("gave up waiting")

@@ -4,6 +4,7 @@
 // pace, or once.
 //
 // A tick is a point in time that follows from the definition alone, and the id of its event from the tick. One node at a
-// time has a schedule, and notes how far it is after each commit: so a tick is one event, whoever stops or takes over in
-// between, as long as the bus still knows the ids of a repeat (its dedup window).
+// time has a schedule, and notes how far it is after each commit; who takes over looks in the log for the ticks that may have been
+// stored and not noted. So a tick is one event, whoever stops, is killed or takes over, and however long nobody is there, as
+// long as the log still has the event (the retention of its bus). After a reset of the position ticks come again.
 package schedule

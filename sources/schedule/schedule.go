@@ -56,7 +56,7 @@ func Kind() sources.Kind {
 	return sources.Kind{
 		Name: "schedule", Starts: true, ConfigSchema: configSchema, New: newSource,
 		Doc: "An event when it is time: by a cron expression in a time zone (`cron`), at a steady pace (`every`), or once (`at`). Each tick is " +
-			"one event, in a cluster as well: its id follows from the tick.",
+			"one event, in a cluster as well, and after a crash: its id follows from the tick, and what may have been stored before the crash is looked for in the log.",
 		Example: "kind: Source\nname: nightly\ntype: schedule\nbus: default\nconfig:\n  cron: \"30 2 * * *\"\n  timeZone: Europe/Berlin\n  missed: last\n" +
 			"  type: com.acme.report.due\n  data: {report: daily}\n",
 		Check: func(cfg json.RawMessage) error {
@@ -100,7 +100,7 @@ func newSource(raw json.RawMessage, env sources.Env) (sources.Source, error) {
 
 // Run is sources.Source.Run.
 func (s *source) Run(ctx context.Context, emit sources.Emit) error {
-	last, err := s.begin(ctx)
+	last, doubt, err := s.begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -113,9 +113,10 @@ func (s *source) Run(ctx context.Context, emit sources.Emit) error {
 			}
 		}
 		if due := s.due(last, now); len(due) > 0 {
-			if err := s.fire(ctx, due, emit); err != nil {
+			if err := s.fire(ctx, due, doubt, emit); err != nil {
 				return err
 			}
+			doubt = false
 		}
 		// What is not due any more by the rule for missed ticks is behind us as well.
 		if newest := s.newest(last, now); newest.After(last) {
@@ -131,25 +132,26 @@ func (s *source) Run(ctx context.Context, emit sources.Emit) error {
 	}
 }
 
-// begin returns the last tick that is behind us. A schedule that is new says so at once, so that it knows what it has missed
-// when it comes back.
-func (s *source) begin(ctx context.Context) (time.Time, error) {
+// begin returns the last tick that is behind us, and whether an earlier run may have stored the next ones without noting them: then
+// those that are due first are in doubt. A schedule that is new says so at once, so that it knows what it has missed when it comes
+// back.
+func (s *source) begin(ctx context.Context) (last time.Time, doubt bool, err error) {
 	at, err := s.env.Position.Load(ctx)
 	if err != nil {
-		return time.Time{}, err
+		return time.Time{}, false, err
 	}
 	if at != "" {
 		t, err := time.Parse(time.RFC3339, at)
 		if err != nil {
-			return t, fmt.Errorf("position %q is not a time", at)
+			return t, false, fmt.Errorf("position %q is not a time", at)
 		}
-		return t, nil
+		return t, true, nil
 	}
-	last := s.env.Now().Truncate(time.Second)
+	last = s.env.Now().Truncate(time.Second)
 	if t := s.env.Start.Time; !t.IsZero() {
 		last = t.Truncate(time.Second).Add(-time.Second) // a tick at that time is one
 	}
-	return last, s.env.Position.Save(ctx, last.UTC().Format(time.RFC3339))
+	return last, false, s.env.Position.Save(ctx, last.UTC().Format(time.RFC3339))
 }
 
 // ahead reports whether a tick is behind us that has not come yet: the clock was ahead when it was noted, and the schedule would
@@ -180,17 +182,29 @@ func (s *source) newest(last, now time.Time) time.Time {
 	return last
 }
 
-// fire stores the events of ticks, and notes after each part how far it is.
-func (s *source) fire(ctx context.Context, due []time.Time, emit sources.Emit) error {
+// fire stores the events of ticks, and notes after each part how far it is. Those in doubt it looks for first: whoever stored them
+// may have been killed before noting it, and longer ago than the bus remembers ids.
+func (s *source) fire(ctx context.Context, due []time.Time, doubt bool, emit sources.Emit) error {
 	for len(due) > 0 {
 		s.env.Lag(int64(len(due)))
 		part := due[:min(len(due), maxBatch)]
-		evs := make([]event.Event, len(part))
-		for i, t := range part {
-			evs[i] = s.event(t)
+		evs := make([]event.Event, 0, len(part))
+		for _, t := range part {
+			ev, there := s.event(t), false
+			if doubt {
+				var err error
+				if there, err = s.env.Stored(ctx, &ev); err != nil {
+					return err
+				}
+			}
+			if !there {
+				evs = append(evs, ev)
+			}
 		}
-		if err := emit(ctx, evs...); err != nil {
-			return err
+		if len(evs) > 0 {
+			if err := emit(ctx, evs...); err != nil {
+				return err
+			}
 		}
 		if err := s.env.Position.Save(ctx, part[len(part)-1].UTC().Format(time.RFC3339)); err != nil {
 			return err

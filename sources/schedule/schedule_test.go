@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -41,10 +42,13 @@ func (p *place) Save(_ context.Context, at string) error {
 	return nil
 }
 
+// unknown is a log that has nothing.
+func unknown(context.Context, *event.Event) (bool, error) { return false, nil }
+
 // run runs a schedule for a while and returns its ticks. It is for a bubble, whose clock begins in the year 2000.
 func run(t *testing.T, config string, p *place, start sources.Start, length time.Duration) (got []string) {
 	t.Helper()
-	src, err := schedule.Kind().New(json.RawMessage(config), sources.Env{Name: "s", Now: time.Now, Position: p, Start: start, Lag: func(int64) {}})
+	src, err := schedule.Kind().New(json.RawMessage(config), sources.Env{Name: "s", Now: time.Now, Position: p, Start: start, Lag: func(int64) {}, Stored: unknown})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +178,7 @@ func TestRepeatedTickIsTheSameEvent(t *testing.T) {
 		var evs []event.Event
 		for range 2 {
 			src, err := schedule.Kind().New(json.RawMessage(`{"every":"1m","type":"com.acme.t","subject":"x","data":{"a":1}}`), sources.Env{Name: "s", Now: time.Now,
-				Position: &place{at: "1999-12-31T23:59:00Z"}, Lag: func(int64) {}})
+				Position: &place{at: "1999-12-31T23:59:00Z"}, Lag: func(int64) {}, Stored: unknown})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -190,27 +194,65 @@ func TestRepeatedTickIsTheSameEvent(t *testing.T) {
 	})
 }
 
-// Two nodes and one tick a second: each tick is one event, also when the node that has the schedule stops.
-func TestOneEventPerTickInACluster(t *testing.T) {
-	log, state := sourcetest.NewLog(), sourcetest.State(t)
-	const doc = `{"name":"s","type":"schedule","config":{"every":"1s","missed":"all"}}`
-	a, stopA := sourcetest.Node(t, "a", state, log, nil, schedule.Kind())
-	b, _ := sourcetest.Node(t, "b", state, log, nil, schedule.Kind())
-	sourcetest.Define(t, a, doc, schedule.Kind())
-	sourcetest.Define(t, b, doc, schedule.Kind())
-	log.Await(t, "two ticks", func() bool { return len(log.Events()) >= 2 })
-	stopA()
-	had := len(log.Events())
-	log.Await(t, "three more", func() bool { return len(log.Events()) >= had+3 })
-	var last time.Time
-	for _, ev := range log.Events() {
-		if !last.IsZero() && ev.Time.Sub(last) != time.Second {
-			t.Errorf("after the tick %s comes %s", last, ev.Time)
-		}
-		last = ev.Time
+// The suite of sources without an upstream, at one tick a second.
+func TestScheduleIsASource(t *testing.T) {
+	sourcetest.RunOwn(t, sourcetest.Own{Kind: schedule.Kind(), Config: `{"every":"1s","missed":"all"}`,
+		Follows: func(a, b *event.Event) bool { return b.Time.Sub(a.Time) == time.Second }})
+}
+
+// Ticks that an earlier run has stored without noting it are looked for, those that are due first in a run only.
+func TestStoredTickIsNotStoredAgain(t *testing.T) {
+	for _, c := range []struct {
+		name, config, at string
+		stored           []string
+		want, asked      []string
+	}{
+		{"the last one", `{"cron":"0 * * * *"}`, "1999-12-31T23:00:00Z", []string{"s-20000101T000000Z"}, []string{"01:00", "02:00"}, []string{"s-20000101T000000Z"}},
+		{"not the last one", `{"cron":"0 * * * *"}`, "1999-12-31T22:00:00Z", []string{"s-19991231T230000Z"}, []string{"00:00", "01:00", "02:00"}, []string{"s-20000101T000000Z"}},
+		{"some of all", `{"cron":"0 * * * *","missed":"all"}`, "1999-12-31T21:00:00Z", []string{"s-19991231T220000Z", "s-19991231T230000Z"}, []string{"00:00", "01:00", "02:00"},
+			[]string{"s-19991231T220000Z", "s-19991231T230000Z", "s-20000101T000000Z"}},
+		{"one of the future", `{"cron":"0 * * * *"}`, "2000-01-01T00:00:00Z", []string{"s-20000101T010000Z"}, []string{"02:00"}, []string{"s-20000101T010000Z"}}, // the clock was set back
+		{"none, after a reset", `{"cron":"0 * * * *"}`, "", []string{"s-20000101T010000Z"}, []string{"01:00", "02:00"}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var asked, got []string
+				env := sources.Env{Name: "s", Now: time.Now, Position: &place{at: c.at}, Lag: func(int64) {}, Stored: func(_ context.Context, ev *event.Event) (bool, error) {
+					asked = append(asked, ev.ID)
+					return slices.Contains(c.stored, ev.ID), nil
+				}}
+				src, err := schedule.Kind().New(json.RawMessage(c.config), env)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour+time.Minute)
+				defer cancel()
+				if err := src.Run(ctx, func(_ context.Context, evs ...event.Event) error {
+					for _, ev := range evs {
+						got = append(got, ev.Time.Format("15:04"))
+					}
+					return nil
+				}); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("it ended with %v", err)
+				}
+				if diff := cmp.Diff(c.want, got) + cmp.Diff(c.asked, asked); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		})
 	}
-	if repeats := log.Asked() - len(log.Events()); repeats > 1 { // what was under way when the node stopped may come again
-		t.Errorf("%d ticks were handed over again", repeats)
+}
+
+// While the log cannot be asked, nothing is stored.
+func TestUnknownTickIsNotStored(t *testing.T) {
+	down := errors.New("the log cannot be read")
+	src, err := schedule.Kind().New(json.RawMessage(`{"every":"1s"}`), sources.Env{Name: "s", Now: time.Now, Position: &place{at: "2000-01-01T00:00:00Z"}, Lag: func(int64) {},
+		Stored: func(context.Context, *event.Event) (bool, error) { return false, down }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := src.Run(t.Context(), func(context.Context, ...event.Event) error { t.Error("a tick is stored"); return nil }); !errors.Is(err, down) {
+		t.Errorf("it ended with %v", err)
 	}
 }
 
@@ -249,7 +291,7 @@ func FuzzConfig(f *testing.F) {
 		if err != nil {
 			return
 		}
-		src, err := schedule.Kind().New(d.Config, sources.Env{Name: "s", Now: time.Now, Position: &place{at: time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)}, Lag: func(int64) {}})
+		src, err := schedule.Kind().New(d.Config, sources.Env{Name: "s", Now: time.Now, Position: &place{at: time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)}, Lag: func(int64) {}, Stored: unknown})
 		if err != nil {
 			t.Fatal(err)
 		}

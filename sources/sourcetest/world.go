@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package sourcetest is the suites that every kind of source must pass: what package sources promises, tried against an
-// upstream that misbehaves, and for sources that are sent to, against senders that do.
+// upstream that misbehaves, for sources that are sent to, against senders that do, and for those that make their events by
+// themselves, against a log that does.
 //
-// A kind's test calls RunPulled or RunHook. What they run is the real supervisor over a real state plane; only the log of
+// A kind's test calls RunPulled, RunHook or RunOwn. What they run is the real supervisor over a real state plane; only the log of
 // events is a list in memory, so that commits can be held and refused.
 package sourcetest
 
@@ -36,6 +37,7 @@ type Log struct {
 	known  map[event.Key]bool
 	fail   error
 	refuse func(*event.Event) error
+	lost   error         // what is answered to what was committed
 	held   chan struct{} // closed when commits are let go; nil if they are not held
 	asked  int           // events that Ingest was called for
 	most   int           // events in one call
@@ -66,7 +68,7 @@ func (l *Log) Ingest(ctx context.Context, _ string, recs []*event.Record) ([]eve
 	if err := l.misfit(recs); err != nil {
 		return nil, err
 	}
-	out := make([]eventlog.Receipt, len(recs))
+	out, had := make([]eventlog.Receipt, len(recs)), len(l.events)
 	var errs []error
 	for i, rec := range recs {
 		switch {
@@ -82,7 +84,18 @@ func (l *Log) Ingest(ctx context.Context, _ string, recs []*event.Record) ([]eve
 		}
 		errs = append(errs, out[i].Err)
 	}
+	if l.lost != nil && len(l.events) > had {
+		clear(l.known)
+		return nil, l.lost
+	}
 	return out, errors.Join(errs...)
+}
+
+// Stored is sources.Ingester.Stored.
+func (l *Log) Stored(_ context.Context, _, source, id string) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.events, func(ev event.Event) bool { return ev.Source == source && ev.ID == id }), nil
 }
 
 // misfit is why none of several events is stored: one does not fit its schema. Called with mu held.
@@ -123,6 +136,14 @@ func (l *Log) Fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fail = err
+}
+
+// LoseAnswers has whoever commits something hear of err instead, and the ids forgotten: as it is for who is killed after a commit and
+// comes back when the dedup window of the bus has passed. nil ends it.
+func (l *Log) LoseAnswers(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost = err
 }
 
 // Refuse has single events fail; if one of several fails as Unfit, all do.

@@ -23,6 +23,7 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 
 	"github.com/rialto-bridge/rialto/internal/app"
+	"github.com/rialto-bridge/rialto/sources"
 	"github.com/rialto-bridge/rialto/sources/mqttclient"
 	"github.com/rialto-bridge/rialto/sources/sourcetest"
 )
@@ -292,6 +293,42 @@ func TestMQTTClientMemoryStaysFlat(t *testing.T) {
 	}
 	release()
 	log.Await(t, "everything arrives", func() bool { return len(log.Events()) == messages })
+}
+
+// Messages larger than an event may be are taken, so that an event tells of each; but not more of them at a time than fit into the
+// memory for a window, although their number alone would allow it.
+func TestMQTTClientMemoryStaysFlatWithLargeMessages(t *testing.T) {
+	const messages, size, room = 26, 12 << 20, 141 << 20
+	b := newFarBroker(t, &farMosquitto{dir: t.TempDir()})
+	kind, log := mqttclient.Kind(), sourcetest.NewLog()
+	s, _ := sourcetest.Node(t, "one", sourcetest.State(t), log, nil, kind)
+	release := log.Hold()
+	defer release()
+	sourcetest.Define(t, s, `{"name":"s","type":"mqtt-client","config":`+b.Config()+`}`, kind)
+	data := make([]byte, size)
+	b.Put(t, data)
+	log.Await(t, "an event is on its way", func() bool { return log.Asked() > 0 })
+	before := heap()
+	for i := 1; i < messages; i++ {
+		data[0]++
+		b.Put(t, data)
+	}
+	sent := func() int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.sent
+	}
+	sourcetest.Await(t, "there is no more room", nil, func() bool { return sent() >= room/size })
+	if grown := heap() - before; grown > room+4*size { // two in the wire, and one that is read and copied
+		t.Errorf("%d MiB are kept while %d MiB wait", grown>>20, messages*size>>20)
+	}
+	release()
+	log.Await(t, "an event tells of each", func() bool { return len(log.Events()) == messages })
+	for _, ev := range log.Events() {
+		if ev.Type != sources.RefusedType {
+			t.Errorf("an event of type %s", ev.Type)
+		}
+	}
 }
 
 // heap is the memory in use, after a collection.

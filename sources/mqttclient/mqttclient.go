@@ -4,7 +4,8 @@
 //
 // It speaks MQTT 5 and keeps a session there, so that messages of QoS 1 wait while nobody is connected; a message is
 // acknowledged after its event is committed, in the order of arrival. What was not acknowledged comes again, on the next
-// connection, and is another event then, unless it is a CloudEvent and so has an id of its own. One connection is one run:
+// connection, and is another event then, unless it is a CloudEvent and so has an id of its own. What is held in memory is bounded
+// by count and by bytes: beyond that the connection is not read. One connection is one run:
 // when it breaks, the supervisor makes the next.
 package mqttclient
 
@@ -26,10 +27,12 @@ import (
 )
 
 const (
-	// maxWindow is how many messages may be unacknowledged, and windowBytes how many bytes if each is as large as may be: what
-	// a slow log keeps in memory.
+	// maxWindow is how many messages may be unacknowledged, and windowBytes how many bytes: what a slow log keeps in memory. The
+	// window is such that messages which can be stored are bound by it alone, and the broker knows; those that are larger than an
+	// event may be are not read beyond roomBytes, which is windowBytes and what else than data may stand in the packets of a window.
 	minWindow, maxWindow = 16, 200
 	windowBytes          = 128 << 20
+	roomBytes            = windowBytes + maxWindow<<16
 	// maxPacket is what the broker is told to send at most. What is larger than an event may be is still taken, so that an event
 	// tells of it; what is larger than this the broker drops by itself.
 	maxPacket  = 16 << 20
@@ -63,8 +66,8 @@ func (s *source) Run(ctx context.Context, emit sources.Emit) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	arrived := make(chan *paho.Publish, s.window())
-	client := paho.NewClient(paho.ClientConfig{ClientID: s.s.ClientID, Conn: packets.NewThreadSafeConn(nc), EnableManualAcknowledgment: true, SendAcksInterval: acksEvery,
+	arrived, room := make(chan *paho.Publish, s.window()), newBudget(roomBytes)
+	client := paho.NewClient(paho.ClientConfig{ClientID: s.s.ClientID, Conn: packets.NewThreadSafeConn(newGate(ctx, nc, room)), EnableManualAcknowledgment: true, SendAcksInterval: acksEvery,
 		PacketTimeout: dialWithin,
 		OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(p paho.PublishReceived) (bool, error) {
 			select {
@@ -90,9 +93,11 @@ func (s *source) Run(ctx context.Context, emit sources.Emit) error {
 	for {
 		select {
 		case p := <-arrived:
-			if err := s.take(ctx, client, p, arrived, emit); err != nil {
+			n, err := s.take(ctx, client, p, arrived, emit)
+			if err != nil {
 				return err
 			}
+			room.done(n)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -194,8 +199,8 @@ func (s *source) subscribe(ctx context.Context, client *paho.Client) error {
 	return nil
 }
 
-// take stores a message, and those that wait behind it, and acknowledges them.
-func (s *source) take(ctx context.Context, client *paho.Client, first *paho.Publish, more <-chan *paho.Publish, emit sources.Emit) error {
+// take stores a message, and those that wait behind it, and acknowledges them. It returns how many they are.
+func (s *source) take(ctx context.Context, client *paho.Client, first *paho.Publish, more <-chan *paho.Publish, emit sources.Emit) (int, error) {
 	batch := []*paho.Publish{first}
 	for len(batch) < maxBatch {
 		select {
@@ -211,14 +216,14 @@ func (s *source) take(ctx context.Context, client *paho.Client, first *paho.Publ
 		evs[i] = s.event(p)
 	}
 	if err := emit(ctx, evs...); err != nil {
-		return err
+		return 0, err
 	}
 	for _, p := range batch {
 		if err := client.Ack(p); err != nil {
-			return fmt.Errorf("acknowledge: %w", err)
+			return 0, fmt.Errorf("acknowledge: %w", err)
 		}
 	}
-	return nil
+	return len(batch), nil
 }
 
 // event is the event of a message. What says that it is a CloudEvent and is none is taken for a plain message.

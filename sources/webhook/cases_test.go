@@ -228,6 +228,50 @@ func TestAlibabaHeaders(t *testing.T) {
 	}
 }
 
+// A certificate for Alibaba Cloud is one from the bucket of a region, and buckets are anybody's.
+func TestAlibabaCertificateIsOfARegion(t *testing.T) {
+	s := senderOf("alibaba-eventbridge")
+	const at = ".oss-accelerate.aliyuncs.com/x509_public_certificate.pem"
+	all := func(base string) string { return s.config(base) }
+	two := func(base string) string {
+		return strings.Replace(s.config(base), "{", `{"regions":["cn-hangzhou","xx-new-9"],`, 1)
+	}
+	for _, c := range []struct {
+		config func(string) string
+		url    string
+		want   int
+	}{
+		{all, "https://cn-hangzhou-eventbridge" + at, 200},
+		{all, "https://cn-shanghai-finance-1-eventbridge" + at, 200},
+		{all, "https://evil-eventbridge" + at, 403},
+		{all, "https://evil-cn-hangzhou-eventbridge" + at, 403},
+		{all, "https://xx-new-9-eventbridge" + at, 403},
+		{all, "https://-eventbridge" + at, 403},
+		{all, "https://eventbridge" + at, 403},
+		{all, "https://cn-hangzhou" + at, 403},
+		{all, "https://cn-hangzhou-eventbridge.oss-accelerate.aliyuncs.com.evil.example/a.pem", 403},
+		{all, "https://cn-hangzhou-eventbridge.oss-accelerate.aliyuncs.com:8443/a.pem", 403},
+		{all, "https://evil.example\\@cn-hangzhou-eventbridge" + at, 403},
+		{all, "https://a@cn-hangzhou-eventbridge" + at, 403},
+		{all, "http://cn-hangzhou-eventbridge" + at, 403},
+		{all, "//cn-hangzhou-eventbridge" + at, 403},
+		{two, "https://cn-hangzhou-eventbridge" + at, 200},
+		{two, "https://xx-new-9-eventbridge" + at, 200},
+		{two, "https://cn-beijing-eventbridge" + at, 403},
+	} {
+		v := &vault{}
+		w := newWorld(t, c.config, v.edit)
+		body, _ := s.payload(1, time.Now())
+		r := signAlibabaBy(t, c.url, w.url, body, nil, time.Now())
+		if status, answer := w.send(t, r); status != c.want {
+			t.Errorf("%s: answered %d %s, want %d", c.url, status, answer, c.want)
+		}
+		if asked := len(v.asked) > 0; asked != (c.want == 200) {
+			t.Errorf("%s: asked %v", c.url, v.asked)
+		}
+	}
+}
+
 // GitLab with a secret token instead of a signature.
 func TestGitLabToken(t *testing.T) {
 	w := newWorld(t, fixed(`{"provider":"gitlab","secret":[{"value":"old"},{"value":"new"}]}`), nil)
@@ -252,6 +296,34 @@ func TestTwilioJSON(t *testing.T) {
 		r := post(t, address, body, nil, "X-Twilio-Signature", base64.StdEncoding.EncodeToString(sum(sha1.New, secretText, address)))
 		if status, answer := w.send(t, r); status != c.want {
 			t.Errorf("hash %q: answered %d %s, want %d", c.sum, status, answer, c.want)
+		}
+	}
+}
+
+// What Twilio sends without a token is known again by all that it says: one message has several events of a status, and a repeat
+// is none.
+func TestTwilioWithoutToken(t *testing.T) {
+	s := senderOf("twilio")
+	w := newWorld(t, s.config, nil)
+	for i, c := range []struct {
+		query, body string
+		stored      int
+	}{
+		{"", "AccountSid=AC1&MessageSid=SM1&MessageStatus=undelivered&ErrorCode=30003", 1},
+		{"", "AccountSid=AC1&MessageSid=SM1&MessageStatus=undelivered&ErrorCode=30003", 1},
+		{"", "MessageSid=SM1&AccountSid=AC1&ErrorCode=30003&MessageStatus=undelivered", 1}, // Twilio signs them sorted
+		{"", "AccountSid=AC1&MessageSid=SM1&MessageStatus=undelivered&ErrorCode=30005", 2},
+		{"", "AccountSid=AC1&MessageSid=SM1&MessageStatus=undelivered", 3},
+		{"?leg=2", "AccountSid=AC1&MessageSid=SM1&MessageStatus=undelivered", 4},
+		{"?leg=2", "AccountSid=AC1&MessageSid=SM1&MessageStatus=undelivered", 4},
+		{"", "AccountSid=AC1&CallSid=CA1&CallStatus=in-progress&Digits=1", 5},
+		{"", "AccountSid=AC1&CallSid=CA1&CallStatus=in-progress&Digits=2", 6},
+	} {
+		if status, answer := w.send(t, s.sign(t, w.url+c.query, []byte(c.body), nil, time.Now())); status != 204 {
+			t.Errorf("%d: answered %d %s", i, status, answer)
+		}
+		if n := len(w.log.Events()); n != c.stored {
+			t.Errorf("%d: %d events are stored, want %d", i, n, c.stored)
 		}
 	}
 }

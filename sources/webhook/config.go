@@ -34,6 +34,7 @@ type config struct {
 	AESKey    secretList   `json:"aesKey"`
 	OwnerKey  string       `json:"ownerKey"`
 	Topics    []string     `json:"topics"`
+	Regions   []string     `json:"regions"`
 	Signature *ownScheme   `json:"signature"`
 	Basic     *basic       `json:"basic"`
 	Bearer    secretList   `json:"bearer"`

@@ -10,7 +10,7 @@ import (
 	"encoding/base64"
 	"net/http"
 	"net/url"
-	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,25 +20,38 @@ import (
 // eventbridge is Alibaba Cloud EventBridge with an HTTP target,
 // https://www.alibabacloud.com/help/en/eventbridge/user-guide/signature-algorithm.
 var eventbridge = &provider{
-	name: "alibaba-eventbridge", title: "Alibaba Cloud EventBridge", fields: []string{"publicUrl", "token"}, within: 4 * time.Second, status: http.StatusOK,
+	name: "alibaba-eventbridge", title: "Alibaba Cloud EventBridge", fields: []string{"publicUrl", "token"}, optional: []string{"regions"},
+	within: 4 * time.Second, status: http.StatusOK,
 	doc: "An HTTP or HTTPS event target with the URL of the hook and a token; `publicUrl` is the base of that URL, since it is part of what is signed. " +
-		"The token tells your rules from those of other customers: the key that signs is everybody's. Events are CloudEvents and stay as they are; the target sends complete events.",
+		"The token tells your rules from those of other customers: the key that signs is everybody's. Its certificate is taken from where " +
+		"EventBridge of a region has it and from nowhere else; `regions` says of which, beyond or less than those that are known here. Events are CloudEvents and stay as they are; the target sends complete events.",
 	open: func(h *hook) (receiver, error) {
-		a := &alibaba{h: h, token: &secrets{sources: h.s.Token}, certs: newCertificates(h.env)}
+		a := &alibaba{h: h, token: &secrets{sources: h.s.Token}, certs: newCertificates(h.env), regions: h.s.Regions}
+		if len(a.regions) == 0 {
+			a.regions = alibabaRegions
+		}
 		return a.receive, nil
 	},
 }
 
-// alibabaHost is where the certificates are.
-var alibabaHost = regexp.MustCompile(`^[a-z0-9-]+-eventbridge\.oss-accelerate\.aliyuncs\.com$`)
+// alibabaHost follows the region in the name of the host where its certificates are. That is a bucket, and buckets are given to
+// whoever comes first: only the names of regions where there is EventBridge are sure to be Alibaba Cloud's own.
+const alibabaHost = "-eventbridge.oss-accelerate.aliyuncs.com"
+
+// alibabaRegions are those regions, https://help.aliyun.com/document_detail/609691.htm.
+var alibabaRegions = []string{"cn-hangzhou", "cn-shanghai", "cn-qingdao", "cn-beijing", "cn-zhangjiakou", "cn-huhehaote", "cn-wulanchabu",
+	"cn-shenzhen", "cn-heyuan", "cn-guangzhou", "cn-chengdu", "cn-hongkong", "ap-northeast-1", "ap-northeast-2", "ap-southeast-1",
+	"ap-southeast-3", "ap-southeast-5", "ap-southeast-6", "ap-southeast-7", "ap-south-1", "eu-central-1", "eu-west-1", "us-west-1",
+	"us-east-1", "cn-shanghai-finance-1"}
 
 // alibabaTolerance is what the vendor asks for.
 const alibabaTolerance = time.Minute
 
 type alibaba struct {
-	h     *hook
-	token *secrets
-	certs *certificates
+	h       *hook
+	token   *secrets
+	certs   *certificates
+	regions []string
 }
 
 func (a *alibaba) receive(ctx context.Context, r *request) (taken, error) {
@@ -68,8 +81,7 @@ func (a *alibaba) prove(ctx context.Context, r *request) error {
 		return fault.New(fault.Forbidden, "the timestamp is more than %s away", alibabaTolerance)
 	}
 	certURL := r.Header.Get("X-Eventbridge-Signature-Url")
-	u, err := url.Parse(certURL)
-	if err != nil || u.Scheme != "https" || u.User != nil || !alibabaHost.MatchString(u.Host) {
+	if !a.official(certURL) {
 		return fault.New(fault.Forbidden, "the URL of the certificate is not Alibaba Cloud's")
 	}
 	tokens, err := a.token.get(a.h.env)
@@ -102,4 +114,14 @@ func (a *alibaba) prove(ctx context.Context, r *request) error {
 		return errSignature
 	}
 	return nil
+}
+
+// official reports whether a URL is where EventBridge has a certificate.
+func (a *alibaba) official(certURL string) bool {
+	u, err := url.Parse(certURL)
+	if err != nil || u.Scheme != "https" || u.User != nil {
+		return false
+	}
+	region, ok := strings.CutSuffix(u.Host, alibabaHost)
+	return ok && slices.Contains(a.regions, region)
 }

@@ -219,8 +219,13 @@ func signSNS(t testing.TB, address string, body []byte, header http.Header, at t
 }
 
 func signAlibaba(t testing.TB, address string, body []byte, header http.Header, at time.Time) *http.Request {
+	return signAlibabaBy(t, alibabaCert, address, body, header, at)
+}
+
+// signAlibabaBy is signAlibaba with a certificate that is at another place.
+func signAlibabaBy(t testing.TB, certificate, address string, body []byte, header http.Header, at time.Time) *http.Request {
 	r := post(t, address, body, header, "x-eventbridge-signature-timestamp", strconv.FormatInt(at.UnixMilli(), 10), "x-eventbridge-hash-method", "SHA256",
-		"x-eventbridge-signature-version", "1.0", "x-eventbridge-signature-url", alibabaCert, "x-eventbridge-signature-token", secretText)
+		"x-eventbridge-signature-version", "1.0", "x-eventbridge-signature-url", certificate, "x-eventbridge-signature-token", secretText)
 	text := address + "\n"
 	for _, name := range []string{"x-eventbridge-signature-timestamp", "x-eventbridge-hash-method", "x-eventbridge-signature-version", "x-eventbridge-signature-url", "x-eventbridge-signature-token"} {
 		text += name + ": " + r.Header.Get(name) + "\n"

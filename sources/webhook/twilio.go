@@ -29,7 +29,7 @@ var twilio = &provider{
 	doc: "The secret is the auth token of the account, or the secret of a shared key where a webhook rule says that one signs (HMAC-SHA256 or " +
 		"HMAC-SHA1, as the header `X-Twilio-Webhooks-Signature-Settings` names it); give both while you change over. `publicUrl` is the base of the URL that Twilio was told, since that is part of what it signs. " +
 		"The fields of a form become a JSON object. `type` is `com.twilio.message.<status>`, `com.twilio.call.<status>` and so on, `source` " +
-		"`twilio:<account>`, `subject` the SID. The answer is empty (204): for a call that wants instructions, answer by a webhook of your own.",
+		"`twilio:<account>`, `subject` the SID, `id` the idempotency token, or else the SID and a hash of all that was signed. The answer is empty (204): for a call that wants instructions, answer by a webhook of your own.",
 	open: func(h *hook) (receiver, error) { return h.twilio, nil },
 }
 
@@ -62,8 +62,8 @@ func (h *hook) twilio(_ context.Context, r *request) (taken, error) {
 	}
 	kind, sid, status := twilioKind(p)
 	id := r.Header.Get("I-Twilio-Idempotency-Token")
-	if id == "" && sid != "" {
-		id = sid + status
+	if id == "" { // a SID may be of several events with one status, such as two digits of a call: all that is signed tells them apart
+		id = strings.TrimPrefix(sid+"-"+digest([]byte(r.URL.RawQuery+"\n"), data), "-")
 	}
 	source := "twilio:" + p.text("AccountSid")
 	ev := r.jsonEvent(id, source, typeName("com.twilio", kind, status), sid, p.when("Timestamp"), data)

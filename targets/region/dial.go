@@ -227,7 +227,7 @@ func noAnswer(ctx context.Context, err error) *trouble {
 	var (
 		verification *tls.CertificateVerificationError
 		record       tls.RecordHeaderError
-		alert        tls.AlertError
+		remote       *net.OpError
 	)
 	inner := err
 	for next := errors.Unwrap(inner); next != nil; next = errors.Unwrap(inner) { // the outer ones repeat the URL
@@ -242,10 +242,10 @@ func noAnswer(ctx context.Context, err error) *trouble {
 		return &trouble{Connecting, context.Cause(ctx), 0}
 	case errors.As(err, &verification):
 		return refusedFor("tls: %s", plain(verification.Err.Error()))
-	case errors.As(err, &record):
+	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return refusedFor("tls: the region does not speak TLS at this address")
-	case errors.As(err, &alert):
-		return refusedFor("tls: the region refuses: %s", plain(alert.Error()))
+	case errors.As(err, &remote) && remote.Op == "remote error": // an alert of TLS
+		return refusedFor("tls: the region refuses: %s", plain(remote.Err.Error()))
 	}
 	return &trouble{Connecting, errors.New(plain(inner.Error())), 0}
 }

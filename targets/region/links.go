@@ -72,6 +72,7 @@ type Links struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 	retry   time.Duration // firstRetry; tests have less patience
+	most    time.Duration // how long any wait for the other side is; 0 = as long as it should be
 	batch   int           // batchBytes; tests want more batches
 
 	mu      sync.RWMutex // guards below

@@ -142,7 +142,9 @@ type near struct {
 	maxAge   time.Duration
 	maxBytes int64
 	retry    time.Duration // 0 = as it is
+	most     time.Duration // as well
 	batch    int           // as well
+	changed  time.Time     // the region
 	regions  []*Region
 	defs     []*Link
 
@@ -230,6 +232,7 @@ func (n *near) start() *Links {
 	if err != nil {
 		n.tb.Fatal(err)
 	}
+	n.links.most = n.most
 	n.links.retry, n.links.batch = cmp.Or(n.retry, firstRetry), cmp.Or(n.batch, batchBytes)
 	for _, r := range n.regions {
 		n.links.SetRegion(r)
@@ -274,7 +277,7 @@ func (n *near) region(url, more string) *Region {
 	if err != nil {
 		n.tb.Fatal(err)
 	}
-	n.regions = []*Region{r}
+	n.regions, n.changed = []*Region{r}, time.Now()
 	if n.links != nil {
 		n.links.SetRegion(r)
 	}

@@ -247,6 +247,9 @@ func (o *owner) run(ctx context.Context) error {
 			wait = backoff
 			backoff = min(2*backoff, lastRetry)
 		}
+		if most := o.l.ls.most; most > 0 {
+			wait = min(wait, most)
+		}
 		if err := o.idle(ctx, jitter(wait)); err != nil {
 			return err
 		}

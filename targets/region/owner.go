@@ -319,16 +319,16 @@ func await[T any](ctx context.Context, o *owner, what <-chan T) (T, error) {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	for {
+		if err := o.tick(ctx, time.Now()); err != nil {
+			var none T
+			return none, err
+		}
 		select {
 		case v := <-what:
 			return v, nil
 		case q := <-o.l.asks:
 			q.reply <- o.trim(q.ctx, q.first)
 		case <-look.C:
-			if err := o.tick(ctx, time.Now()); err != nil {
-				var none T
-				return none, err
-			}
 		case <-o.l.again:
 			var none T
 			return none, errRestart
@@ -375,8 +375,7 @@ func (o *owner) look(ctx context.Context) error {
 	o.l.metrics.lagEvents.Set(float64(pending))
 	if pending == 0 {
 		o.l.metrics.lagSeconds.Set(0)
-		o.behind(0, 0)
-		return nil
+		return o.behind(ctx, 0, 0)
 	}
 	at, ok := received(ctx, o.bus, oldest)
 	if !ok {
@@ -395,19 +394,31 @@ func (o *owner) look(ctx context.Context) error {
 	if i := o.bus.Info(); maxBytes > 0 && i.Msgs > 0 {
 		share = max(share, float64(i.Bytes)/float64(maxBytes)*float64(i.Last-oldest+1)/float64(i.Msgs))
 	}
-	o.behind(share, pending)
-	return nil
+	return o.behind(ctx, share, pending)
 }
 
 // behind raises TypeBehind, once until it is over.
-func (o *owner) behind(share float64, pending uint64) {
+func (o *owner) behind(ctx context.Context, share float64, pending uint64) error {
 	switch {
 	case !o.st.Behind && share >= behindAt:
-		o.st.Behind, o.dirty = true, true
+		next := o.st.clone()
+		next.Behind = true
+		if err := o.save(ctx, next); err != nil { // else a crash would raise it again
+			return ignoreBucket(err)
+		}
 		o.l.ls.log.Warn("link is behind: retention will take what it has not forwarded", "link", o.def.Name, "region", o.def.Region, "events", pending)
 		o.l.raise(TypeBehind, map[string]any{"events": pending, "share": share})
 	case o.st.Behind && share <= behindOff:
 		o.st.Behind, o.dirty = false, true
 		o.l.ls.log.Info("link has caught up", "link", o.def.Name, "region", o.def.Region)
 	}
+	return nil
+}
+
+// ignoreBucket returns errors of the bucket that end the run; the others are told where the position is written.
+func ignoreBucket(err error) error {
+	if errors.Is(err, errMoved) {
+		return err
+	}
+	return nil
 }

@@ -82,18 +82,22 @@ func (s *state) pending(l Lane, committed uint64) (n, first uint64) {
 			break
 		}
 		from = r.To + 1
-		if l == Urgent { // what nothing is urgent in waits for nobody
-			if quiet := s.quietTo(r.From); quiet >= r.From {
-				if quiet >= r.To {
-					continue
+		for at := r.From; at <= r.To; {
+			end := r.To
+			if l == Urgent { // what nothing is urgent in waits for nobody
+				if quiet := s.quietTo(at); quiet >= r.To {
+					break
+				} else if quiet >= at {
+					at = quiet + 1
 				}
-				r.From = quiet + 1
+				end = min(end, s.segmentEnd(at))
 			}
+			if first == 0 {
+				first = at
+			}
+			n += end - at + 1
+			at = end + 1
 		}
-		if first == 0 {
-			first = r.From
-		}
-		n += r.To - r.From + 1
 	}
 	return n, first
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -136,22 +137,24 @@ func (s *state) urgentAt(seq uint64) int {
 // quietTo returns the last of the sequences from seq on in which nothing is urgent: seq-1 if something may be at seq, and
 // the highest that there is if nothing is urgent any more.
 func (s *state) quietTo(seq uint64) uint64 {
-	for {
-		if s.urgentAt(seq) >= 0 {
-			return seq - 1
+	for s.urgentAt(seq) < 0 {
+		end := s.segmentEnd(seq)
+		if end == math.MaxUint64 {
+			return end
 		}
-		next := ^uint64(0)
-		for i := range s.Segments {
-			if s.Segments[i].From > seq {
-				next = s.Segments[i].From
-				break
-			}
-		}
-		if next == ^uint64(0) {
-			return next
-		}
-		seq = next
+		seq = end + 1
 	}
+	return seq - 1
+}
+
+// segmentEnd returns the last sequence on which the same segment decides as on seq, or a lower one.
+func (s *state) segmentEnd(seq uint64) uint64 {
+	for i := range s.Segments {
+		if s.Segments[i].From > seq {
+			return s.Segments[i].From - 1
+		}
+	}
+	return math.MaxUint64
 }
 
 // maxSegments is how many changes of the urgent pattern wait for both lanes to come by; what comes then waits itself.

@@ -105,6 +105,13 @@ func (m *memory) crash() {
 	m.broken = errors.New("crashed")
 }
 
+// keep says that all that was written has come to the disk.
+func (m *memory) keep() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.before = map[string]value{}
+}
+
 // recover is the start after a crash; lose says that the last write had not come to the disk, if it was no more than how far
 // the link is: what decides on which lane an event goes is acted upon when it is written.
 func (m *memory) recover(lose bool) {

@@ -45,6 +45,8 @@ func (b *Bridge) store(ctx context.Context, p *path, rec *event.Record, done fun
 		if room, err = p.reserve(l, rec); err != nil {
 			return err
 		}
+	} else if p.runsFull() {
+		b.press()
 	}
 	err := p.log.Append(ctx, rec, func(r Receipt) {
 		if room > 0 {

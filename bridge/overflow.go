@@ -219,7 +219,7 @@ func (p *path) refused(reason string) {
 	p.refusals.add(reason)
 }
 
-// press wakes the maintainer: a bus that refuses is running full.
+// press wakes the maintainer: a bus is running full.
 func (b *Bridge) press() {
 	select {
 	case b.pressure <- struct{}{}:
@@ -236,10 +236,14 @@ const (
 	relieveShare = 10
 )
 
-// runsFull reports whether a bus that refuses has come so close to its limit that retention is to see to it.
+// runsFull reports whether a bus has come so close to its limit, if it refuses, or so far above it, if it does not, that retention
+// is to see to it.
 func (p *path) runsFull() bool {
-	l := p.overflow.limit.Load()
-	return l != nil && p.log.Info().Bytes > l.trim
+	if l := p.overflow.limit.Load(); l != nil {
+		return p.log.Info().Bytes > l.trim
+	}
+	most := p.doc.Load().MaxBytes
+	return most > 0 && p.log.Info().Bytes > most+leastSlack
 }
 
 // relieve trims the buses that are running full. It returns whether anything went.

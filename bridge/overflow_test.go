@@ -130,6 +130,22 @@ func TestAFullBusKeepsWhatAFollowerNeeds(t *testing.T) {
 	f.stop(time.Second)
 }
 
+// A bus that does not refuse is brought back to its limit soon after it has grown above it, not when retention comes by anyway.
+func TestABusOfLimitedSizeIsTrimmedAsItGrows(t *testing.T) {
+	f := newFixture(t)
+	f.busDoc = `{"kind":"Bus","name":"default","retention":{"maxBytes":"64MiB"}}`
+	f.start()
+	for range 90 {
+		f.must(f.megabyte("reading"))
+	}
+	f.within(5*time.Second, func() (string, bool) {
+		s := f.busStatus()
+		return fmt.Sprintf("bus %+v", s), s.Bytes <= 72<<20
+	})
+	f.balanced()
+	f.stop(time.Second)
+}
+
 // What a rule owes stays as well: not one delivery is lost on a bus that was full.
 func TestAFullBusKeepsWhatIsOwed(t *testing.T) {
 	f := newFixture(t)

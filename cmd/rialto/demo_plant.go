@@ -24,6 +24,7 @@ type plant struct {
 	name    string // marks what is ours
 	edge    func() *client
 	average time.Duration
+	hot     int // of as many readings one is above
 
 	values [plantTags]float64 // belong to the goroutine of run
 	sums   [plantTags]float64
@@ -36,7 +37,7 @@ type plant struct {
 }
 
 func newPlant(name string, edge func() *client, average time.Duration) *plant {
-	p := &plant{name: name, edge: edge, average: average}
+	p := &plant{name: name, edge: edge, average: average, hot: 400}
 	for i := range p.values {
 		p.values[i] = 60 + 20*rand.Float64()
 	}
@@ -82,8 +83,8 @@ func (p *plant) scan(perAverage int) (events []plantEvent) {
 	p.scans++
 	for tag := range p.values {
 		v := p.values[tag] + rand.NormFloat64()*1.5
-		if rand.IntN(400) == 0 {
-			v += 25 // something hot goes by
+		if rand.IntN(p.hot) == 0 {
+			v = alarmAbove + 1 + 5*rand.Float64() // something hot goes by
 		}
 		p.values[tag] = math.Max(40, math.Min(84, p.values[tag]+rand.NormFloat64()*0.3))
 		v = math.Round(v*100) / 100

@@ -529,3 +529,59 @@ func TestRegionsKeepTheirSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestRegionsDropWhatRetentionTakes lets a bus of limited size overtake a link whose line is down: the ledger says how many events that
+// the link would have forwarded are gone, to the event, and all others arrive.
+func TestRegionsDropWhatRetentionTakes(t *testing.T) {
+	near, _ := start(t, options(t.TempDir()))
+	far, _ := start(t, options(t.TempDir()))
+	far.must("PUT", "/v1/buses/up", `{}`)
+	near.must("PUT", "/v1/buses/up", `{"retention":{"maxBytes":"64MiB"},"dedupWindow":"0s"}`)
+	w := newWire(t, far.url)
+	w.setCut(true)
+	near.link("up", w.url(), far.newKey("near", "events:write:up"), `,"bus":"up","start":"earliest","pattern":{"type":["alarm"]}`)
+	pad := strings.Repeat("x", 500_000)
+	const events = 240 // 120 MB
+	for n := range events {
+		typ := "reading"
+		if n%3 == 0 {
+			typ = "alarm"
+		}
+		if status := near.publish("up", fmt.Sprint(n), typ, pad); status != http.StatusAccepted {
+			t.Fatalf("publish: %d", status)
+		}
+	}
+	near.settled("up", time.Minute)
+	var gone uint64
+	eventually(t, 20*time.Second, func() (string, bool) {
+		var doc struct {
+			Status struct {
+				Bytes int64
+				First struct{ Position string }
+			}
+		}
+		if err := json.Unmarshal([]byte(near.must("GET", "/v1/buses/up", "")), &doc); err != nil {
+			t.Fatal(err)
+		}
+		first, err := strconv.ParseUint(strings.TrimPrefix(doc.Status.First.Position, "EV_up:"), 10, 64)
+		gone = first - 1
+		return fmt.Sprintf("bus %+v %v", doc, err), err == nil && first > 1 && doc.Status.Bytes <= 72<<20
+	})
+	alarms := (gone + 2) / 3 // of the first gone events, those with n%3 == 0
+	a := near.linkAccount("up", "up")
+	if a.Main["dropped"] != alarms || a.Difference != 0 {
+		t.Errorf("%d events are gone, %d of them alarms; the account says %+v", gone, alarms, a)
+	}
+	w.setCut(false)
+	near.forwarded("up", time.Minute)
+	if got, want := far.storedOn("up"), uint64(events/3)-alarms; got != want {
+		t.Errorf("%d alarms are there, want %d", got, want)
+	}
+	a = near.linkAccount("up", "up")
+	if a.Difference != 0 || a.Main["forwarded"]+a.Main["known"]+a.Main["dropped"] != events/3 {
+		t.Errorf("in the end the account says %+v", a)
+	}
+	if answer := near.must("GET", "/v1/buses/up/events?type=io.rialto.link.dropped", ""); !strings.Contains(answer, "io.rialto.link.dropped") {
+		t.Errorf("nobody was told: %s", answer)
+	}
+}

@@ -39,7 +39,7 @@ const (
 	refusedRetry = 5 * time.Second
 	fullRetry    = 2 * time.Second
 	firstRetry   = 100 * time.Millisecond
-	lastRetry    = time.Second
+	lastRetry    = 500 * time.Millisecond
 )
 
 // trouble is why there is no connection, or one has ended.

@@ -215,10 +215,10 @@ func (in *instance) env(p *place) Env {
 func (in *instance) answered(err error) {
 	k := fault.KindOf(err)
 	if err == nil {
-		in.tally.metrics.answered.WithLabelValues("ok").Inc()
+		in.tally.metrics.answered.inc("ok")
 		return
 	}
-	in.tally.metrics.answered.WithLabelValues(k.String()).Inc()
+	in.tally.metrics.answered.inc(k.String())
 	if (k == fault.Unauthorized || k == fault.Forbidden) && in.tally.reject(in.s.o.Now()) {
 		in.s.log.Warn("hook request rejected", "source", in.def.Name, "rejected", in.tally.rejected.Load(), "err", err)
 	}

@@ -2,7 +2,11 @@
 
 package sources
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // metrics counts by source. The number of sources is that of the definitions.
 type metrics struct {
@@ -13,7 +17,21 @@ type metrics struct {
 
 type sourceMetrics struct {
 	stored, duplicates, refused, restarts prometheus.Counter
-	answered                              *prometheus.CounterVec // by result
+	answered                              *answers
+}
+
+// answers counts requests for a hook by result. A series is there once there is something to count, and then looked up no more.
+type answers struct {
+	vec  *prometheus.CounterVec
+	seen sync.Map // prometheus.Counter by result
+}
+
+func (a *answers) inc(result string) {
+	c, ok := a.seen.Load(result)
+	if !ok {
+		c, _ = a.seen.LoadOrStore(result, a.vec.WithLabelValues(result))
+	}
+	c.(prometheus.Counter).Inc()
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -34,7 +52,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 func (m *metrics) source(name string) sourceMetrics {
 	return sourceMetrics{stored: m.events.WithLabelValues(name, "stored"), duplicates: m.events.WithLabelValues(name, "duplicate"),
 		refused: m.events.WithLabelValues(name, "refused"), restarts: m.restarts.WithLabelValues(name),
-		answered: m.hooks.MustCurryWith(prometheus.Labels{"source": name})}
+		answered: &answers{vec: m.hooks.MustCurryWith(prometheus.Labels{"source": name})}}
 }
 
 func (m *metrics) forget(name string) {

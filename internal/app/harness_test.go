@@ -36,7 +36,7 @@ const childData = "RIALTO_TEST_CHILD_DATA"
 // childRing gives such a bridge another size of its memory of recent events, in bytes.
 const childRing = "RIALTO_TEST_CHILD_RING"
 
-// childBare has such a bridge serve bareHandler beside itself, and names the file that is to hold the address.
+// childBare has such a bridge serve bareRefusal beside itself, and names the file that is to hold the address.
 const childBare = "RIALTO_TEST_CHILD_BARE"
 
 // childPostgres gives such a bridge a database for its definitions.
@@ -74,7 +74,9 @@ func beBridge(dir string) int {
 		return 1
 	}
 	if file := os.Getenv(childBare); file != "" {
-		srv := httptest.NewServer(http.HandlerFunc(bareHandler))
+		srv := httptest.NewUnstartedServer(http.HandlerFunc(bareRefusal))
+		srv.Config.ReadTimeout, srv.Config.IdleTimeout = 30*time.Second, 2*time.Minute // as the bridge has them
+		srv.Start()
 		defer srv.Close()
 		if err := os.WriteFile(file, []byte(srv.Listener.Addr().String()), 0o600); err != nil {
 			fmt.Fprintln(os.Stderr, err)

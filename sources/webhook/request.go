@@ -26,6 +26,8 @@ type request struct {
 const (
 	// freeBytes of every body need no room, so that ordinary requests pass whatever large ones do.
 	freeBytes = 16 << 10
+	// smallBytes is what a body may announce and get at once.
+	smallBytes = 2 << 10
 	// roomBytes is the memory that the large bodies of a source may hold at a time.
 	roomBytes = 64 << 20
 )
@@ -60,9 +62,14 @@ func (h *hook) accept(r *http.Request) (*request, error) {
 	return &request{Request: r, limit: limit, now: h.env.Now(), room: &h.room}, nil
 }
 
-// read reads the body: memory for what has come and not for what is announced.
+// read reads the body: memory for what has come and not for what is announced, unless that is little.
 func (r *request) read() (err error) {
-	r.body, err = io.ReadAll(io.LimitReader(r.Body, freeBytes))
+	if n := r.ContentLength; n >= 0 && n <= smallBytes {
+		r.body = make([]byte, n)
+		_, err = io.ReadFull(r.Body, r.body)
+	} else {
+		r.body, err = io.ReadAll(io.LimitReader(r.Body, freeBytes))
+	}
 	if err == nil && len(r.body) == freeBytes {
 		err = r.readRest()
 	}

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/fault"
@@ -98,23 +99,60 @@ func (s *scheme) verify(h *hook, r *request) error {
 	}
 	good := 0
 	for _, sec := range secrets {
-		key := []byte(sec)
-		if s.key != nil {
-			key = s.key(sec)
-		}
-		mac := hmac.New(s.hash, key)
-		for _, part := range signed {
-			mac.Write(part)
-		}
-		want := mac.Sum(nil)
-		for _, g := range given {
-			good |= subtle.ConstantTimeCompare(g, want)
-		}
+		good |= h.macs.match(s, sec, signed, given)
 	}
 	if good == 0 {
 		return errSignature
 	}
 	return nil
+}
+
+// macs keeps the HMACs of a hook's secrets for use again: to set one up costs more than a short body does.
+type macs struct {
+	bySecret sync.Map // *sync.Pool of *keyed
+	kept     atomic.Int32
+}
+
+// keyed is an HMAC that has its key, and room for a sum.
+type keyed struct {
+	hash.Hash
+	sum [sha512.Size]byte
+}
+
+// maxMacs is how many secrets have HMACs that are kept. A hook has few at a time; those that were replaced are forgotten when
+// there are so many.
+const maxMacs = 32
+
+// match is 1 if one of the signatures is that of what is signed, and 0 else; in constant time.
+func (m *macs) match(s *scheme, secret string, signed, given [][]byte) (good int) {
+	pool := m.pool(s, secret)
+	mac := pool.Get().(*keyed)
+	defer pool.Put(mac)
+	mac.Reset()
+	for _, part := range signed {
+		mac.Write(part)
+	}
+	want := mac.Sum(mac.sum[:0])
+	for _, g := range given {
+		good |= subtle.ConstantTimeCompare(g, want)
+	}
+	return good
+}
+
+func (m *macs) pool(s *scheme, secret string) *sync.Pool {
+	if p, ok := m.bySecret.Load(secret); ok {
+		return p.(*sync.Pool)
+	}
+	key := []byte(secret)
+	if s.key != nil {
+		key = s.key(secret)
+	}
+	if m.kept.Add(1) > maxMacs {
+		m.kept.Store(1)
+		m.bySecret.Clear()
+	}
+	p, _ := m.bySecret.LoadOrStore(secret, &sync.Pool{New: func() any { return &keyed{Hash: hmac.New(s.hash, key)} }})
+	return p.(*sync.Pool)
 }
 
 // given decodes the signatures of a header. What is none is left out.

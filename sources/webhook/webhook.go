@@ -23,6 +23,7 @@ type hook struct {
 	receive  receiver
 	seen     *seen
 	room     room
+	macs     macs // of the scheme that the provider has
 }
 
 var _ sources.HookHandler = (*hook)(nil)

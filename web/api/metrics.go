@@ -12,7 +12,7 @@ import (
 type metrics struct {
 	requests  *prometheus.CounterVec
 	duration  *prometheus.HistogramVec
-	problems  *prometheus.CounterVec
+	problems  map[string]prometheus.Counter // by the slugs of problemKinds
 	inFlight  prometheus.Gauge
 	streams   prometheus.Gauge
 	unmatched routeMetrics // of requests that no route is for
@@ -34,18 +34,19 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "rialto_http_request_duration_seconds",
 			Help:    "Time from the header of a request to the end of its answer; without streams.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}}, []string{"route", "method"}),
-		problems: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rialto_http_problems_total",
-			Help: "Requests answered with a problem, by its type."}, []string{"problem"}),
+		problems: make(map[string]prometheus.Counter, len(problemKinds)),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "rialto_http_requests_in_flight",
 			Help: "Requests being answered, streams among them."}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "rialto_http_streams", Help: "Streams of server-sent events that are open."}),
 	}
+	problems := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rialto_http_problems_total",
+		Help: "Requests answered with a problem, by its type."}, []string{"problem"})
 	for _, k := range problemKinds {
-		m.problems.WithLabelValues(k.slug)
+		m.problems[k.slug] = problems.WithLabelValues(k.slug)
 	}
 	m.unmatched = m.route("none", "other")
 	if reg != nil {
-		reg.MustRegister(m.requests, m.duration, m.problems, m.inFlight, m.streams)
+		reg.MustRegister(m.requests, m.duration, problems, m.inFlight, m.streams)
 	}
 	return m
 }

@@ -220,10 +220,23 @@ func (a *API) fail(w *reply, r *http.Request, err error) {
 	b := problemBodies.Get().(*bytes.Buffer)
 	defer problemBodies.Put(b)
 	b.Reset()
-	if err := encodeJSON(b, p); err != nil {
+	if len(p.Errors)+len(p.Incompatibilities) == 0 {
+		b.Write(p.appendPlain(b.AvailableBuffer()))
+	} else if err := encodeJSON(b, p); err != nil {
 		a.log.Error("problem is not JSON", "requestId", w.id, "err", err)
 	}
 	_ = w.send(p.Status, contentProblem, b.Bytes())
+}
+
+// appendPlain is encodeJSON of a problem that has no lists: of nearly all that a flood is answered with.
+func (p *Problem) appendPlain(b []byte) []byte {
+	b = appendJSONString(append(b, `{"type":`...), p.Type)
+	b = appendJSONString(append(b, `,"title":`...), p.Title)
+	b = strconv.AppendInt(append(b, `,"status":`...), int64(p.Status), 10)
+	if p.Detail != "" {
+		b = appendJSONString(append(b, `,"detail":`...), p.Detail)
+	}
+	return append(appendJSONString(append(b, `,"requestId":`...), p.RequestID), '}')
 }
 
 // problemBodies are buffers: requests that are refused may come in floods.
@@ -234,7 +247,9 @@ func (a *API) problem(w *reply, r *http.Request, err error) *Problem {
 	p := problem(err)
 	p.RequestID = w.id
 	w.slug = strings.TrimPrefix(p.Type, problemType)
-	a.metrics.problems.WithLabelValues(w.slug).Inc()
+	if c := a.metrics.problems[w.slug]; c != nil {
+		c.Inc()
+	}
 	if w.status == 0 {
 		w.nameRequest()
 		h := w.Header()

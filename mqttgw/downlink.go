@@ -124,6 +124,12 @@ func (d *Downlink) publish(ctx context.Context, device string, rec *event.Record
 // trimSlack is three blocks of the log.
 const trimSlack = 24 << 20
 
+// crowded reports whether commands that wait keep so much from being trimmed that the room which is left is for commands: half of
+// what there is above the bound.
+func (d *Downlink) crowded() bool {
+	return d.o.Log.Info().Bytes > d.o.MaxBytes+d.o.MaxBytes/16+trimSlack
+}
+
 // appendChanges stores what became of commands.
 func (d *Downlink) appendChanges(ctx context.Context, changes []byte, done func(eventlog.Result)) error {
 	return d.append(ctx, eventlog.Message{Subject: changesSubject, Data: changes}, downEntry{changes: changes}, done)

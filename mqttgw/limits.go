@@ -35,7 +35,7 @@ type Limits struct {
 	MaxCommands       int // commands to devices that have not ended; 1,000,000
 	MaxDeviceCommands int // those of one device; 1000
 	MaxRetained       int // topics with a retained message; 1,000,000
-	MaxBirthMetrics   int // metrics of Sparkplug births that are kept in memory, of about 100 bytes each; 500,000
+	MaxBirthBytes     int // memory of Sparkplug births, about 40 bytes and its name for each metric; 64 MiB
 
 	MaxConnections        int // in all; 100,000
 	MaxConnectionsPerIP   int // 20,000; an IPv6 /64 counts as one address
@@ -81,7 +81,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.MaxCommands, 1_000_000)
 	def(&l.MaxDeviceCommands, 1000)
 	def(&l.MaxRetained, 1_000_000)
-	def(&l.MaxBirthMetrics, 500_000)
+	def(&l.MaxBirthBytes, 64<<20)
 	def(&l.MaxConnections, 100_000)
 	def(&l.MaxConnectionsPerIP, 20_000)
 	def(&l.MaxConnectingPerIP, 1024)
@@ -115,7 +115,7 @@ func (l Limits) validate() (errs []error) {
 	between("MaxCommands", l.MaxCommands, 1, 1<<30)
 	between("MaxDeviceCommands", l.MaxDeviceCommands, 1, 1<<16)
 	between("MaxRetained", l.MaxRetained, 1, 1<<30)
-	between("MaxBirthMetrics", l.MaxBirthMetrics, 1, 1<<30)
+	between("MaxBirthBytes", l.MaxBirthBytes, 1<<10, 1<<40)
 	between("MaxConnections", l.MaxConnections, 1, 1<<30)
 	between("MaxConnectionsPerIP", l.MaxConnectionsPerIP, 1, 1<<30)
 	between("MaxConnectingPerIP", l.MaxConnectingPerIP, 1, 1<<30)

@@ -328,7 +328,7 @@ func TestSparkplugDamaged(t *testing.T) {
 
 // The births in memory are bounded: those of the node that was silent for longest are forgotten, and wrong names are never given.
 func TestSparkplugBirthsAreBounded(t *testing.T) {
-	w := newPlant(t, func(o *mqttgw.Options) { o.Limits.MaxBirthMetrics = 3 * (8 + 2) })
+	w := newPlant(t, func(o *mqttgw.Options) { o.Limits.MaxBirthBytes = 2000 }) // of three nodes
 	edge := w.now.connect(packet.V5, "edge")
 	see := func(node, payload, want string) {
 		t.Helper()
@@ -355,6 +355,75 @@ func TestSparkplugBirthsAreBounded(t *testing.T) {
 	see("3", changes(0), "a=-1")
 	see("1", births("a", "b"), "a=0 b=0")
 	see("1", changes(0), "a=-1")
+}
+
+// Births are counted by their bytes: a few metrics with long names are as many short ones.
+func TestSparkplugBirthsAreBoundedByBytes(t *testing.T) {
+	w := newPlant(t, func(o *mqttgw.Options) { o.Limits.MaxBirthBytes = 4000 })
+	edge := w.now.connect(packet.V5, "edge")
+	long := strings.Repeat("n", 1000)
+	for n := range 3 {
+		edge.publish(fmt.Sprint("spBv1.0/g/NBIRTH/", n), births("a"+long, "b"+long))
+	}
+	for n, want := range []string{"#0=4294967295", "#0=4294967295", "a" + long + "=-1"} {
+		edge.publish(fmt.Sprint("spBv1.0/g/NDATA/", n), changes(0))
+		if _, got := w.last(); got != want {
+			t.Errorf("node %d: %q, want %q", n, got, want)
+		}
+	}
+}
+
+// When commands that wait keep DOWN from being trimmed, births are not added to what fills it; those that are retained are
+// withdrawn, so that no old one is used after a restart, once. When there is room again births are retained as before.
+func TestSparkplugBirthsLeaveRoomForCommands(t *testing.T) {
+	w := newPlant(t)
+	live := w.now.connect(packet.V5, "live")
+	live.subscribe(1, "$sparkplug/certificates/#")
+	edge := w.now.connect(packet.V5, "edge")
+	edge.publish("spBv1.0/g/NBIRTH/n", births("old"))
+	edge.publish("spBv1.0/g/DBIRTH/n/d", births("of the device"))
+	if got := live.payloads(2); got[0] != births("old") || got[1] != births("of the device") {
+		t.Fatalf("retained %q", got)
+	}
+	crowd := func(bytes int64) { w.down.set(func() { w.down.bytes = bytes }) }
+	crowd(mqttgw.DefaultDownlinkBytes + mqttgw.DefaultDownlinkBytes/16 + 25<<20)
+	messages := func() uint64 { return w.down.Committed() }
+	before := messages()
+	for i := range 5 {
+		edge.publish("spBv1.0/g/NBIRTH/n", births("new", fmt.Sprint(i)))
+	}
+	if got := live.payloads(1); got[0] != "" {
+		t.Errorf("instead of a birth %q is sent", got[0])
+	}
+	if n := messages() - before; n != 1 {
+		t.Errorf("%d messages are stored, want one that withdraws", n)
+	}
+	edge.publish("spBv1.0/g/NDATA/n", changes(0))
+	if _, got := w.last(); got != "new=-1" {
+		t.Errorf("got %q from a birth that is not retained", got)
+	}
+	w.restart()
+	edge = w.now.connect(packet.V5, "edge")
+	for _, topic := range []string{"spBv1.0/g/NDATA/n", "spBv1.0/g/DDATA/n/d"} { // that of the device was before the last of its node
+		edge.publish(topic, changes(0))
+		if _, got := w.last(); got != "#0=4294967295" {
+			t.Errorf("got %q on %s after a restart without births", got, topic)
+		}
+	}
+	late := w.now.connect(packet.V5, "late")
+	late.subscribe(1, "$sparkplug/certificates/+/+/NBIRTH/#")
+	late.nothing()
+	crowd(0)
+	edge.publish("spBv1.0/g/NBIRTH/n", births("again"))
+	if got := late.payloads(1); got[0] != births("again") {
+		t.Errorf("with room %q is retained", got[0])
+	}
+	w.restart()
+	edge = w.now.connect(packet.V5, "edge")
+	edge.publish("spBv1.0/g/NDATA/n", changes(0))
+	if _, got := w.last(); got != "again=-1" {
+		t.Errorf("got %q after a restart", got)
+	}
 }
 
 // A message without room for all names beside it keeps the aliases that are left.

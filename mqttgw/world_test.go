@@ -25,6 +25,7 @@ type memoryLog struct {
 	held    []func()
 	hold    bool
 	fail    error
+	bytes   int64 // that Info says
 	trimmed uint64
 	commits func() bool // asked before a commit, under mu; false holds it for ever
 }
@@ -69,7 +70,7 @@ func (l *memoryLog) Committed() uint64 { return l.Info().Last }
 func (l *memoryLog) Info() eventlog.StreamInfo {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return eventlog.StreamInfo{First: l.trimmed + 1, Last: l.trimmed + uint64(len(l.msgs))}
+	return eventlog.StreamInfo{First: l.trimmed + 1, Last: l.trimmed + uint64(len(l.msgs)), Bytes: l.bytes}
 }
 
 func (l *memoryLog) SkipTo(_ context.Context, seq uint64) error {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"unsafe"
 )
 
 // Births are the metrics that a birth has announced: their names, aliases and types. Immutable.
@@ -61,8 +62,14 @@ func ReadBirth(b []byte) (*Births, error) {
 	return d, nil
 }
 
-// Len is how many metrics there are.
-func (d *Births) Len() int { return len(d.byName) }
+// Size is how many bytes of memory the births take, about.
+func (d *Births) Size() int {
+	size := int(unsafe.Sizeof(*d)) + cap(d.byName)*int(unsafe.Sizeof(definition{})) + cap(d.byAlias)*int(unsafe.Sizeof(int32(0)))
+	for i := range d.byName {
+		size += len(d.byName[i].name)
+	}
+	return size
+}
 
 // named returns the metric of a name; nil = none.
 func (d *Births) named(name []byte) *definition {

@@ -271,10 +271,12 @@ func (c *conn) openSession(p *packet.Connect) (present bool, err error) {
 		}
 		s = nil
 	}
+	var away awayState
 	if s != nil {
 		s.mu.Lock()
 		present = !s.ended // its time may just have come
 		if present {
+			away = s.awayState()
 			s.online = true // nothing is due any more
 		}
 		s.mu.Unlock()
@@ -288,10 +290,12 @@ func (c *conn) openSession(p *packet.Connect) (present bool, err error) {
 	if err := c.writeDown(s, p, expiry); err != nil {
 		c.g.log.Warn("session not written down", "clientId", c.key.clientID, "err", err)
 		s.mu.Lock()
-		if !present {
-			s.expiry = 0
+		if present {
+			s.goBack(away)
+		} else {
+			s.expiry, s.will = 0, nil // nobody was connected, so nobody is missed
+			s.park(c.g.now())
 		}
-		s.park(c.g.now())
 		s.mu.Unlock()
 		if present {
 			c.g.clock.watch(s)

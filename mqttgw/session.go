@@ -188,6 +188,31 @@ func (s *session) park(now time.Time) (w *will) {
 	return nil
 }
 
+// awayState is what a session without a connection has of the last one.
+type awayState struct {
+	version       packet.Version
+	expiry        uint32
+	deadline, due time.Time
+	will          *will
+	maxFlying     int
+}
+
+// awayState returns what a connection that is about to have the session changes. mu is held.
+func (s *session) awayState() awayState {
+	return awayState{s.version, s.expiry, s.deadline, s.due, s.will, s.maxFlying}
+}
+
+// goBack is called when a connection was refused after all: the session is away as it was, its will and its end are due when they
+// were, and what the connection brought does not count. mu is held.
+func (s *session) goBack(a awayState) {
+	s.conn, s.online = nil, false
+	s.holder.Store(nil)
+	s.version, s.expiry, s.deadline, s.due, s.will, s.maxFlying = a.version, a.expiry, a.deadline, a.due, a.will, a.maxFlying
+	if s.recorded {
+		s.record(s.whole(), nil) // the one before may say otherwise, and be committed yet
+	}
+}
+
 // leave takes the connection off its session. The will is dropped if clean, else handed to the log or to the clock.
 func (c *conn) leave(clean bool) {
 	s := c.session

@@ -3,6 +3,7 @@
 package mqttgw_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"testing"
@@ -98,6 +99,45 @@ func TestWillAndReturn(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A connection that is refused because it cannot be written down leaves everything as it was: the will of the one before comes when it
+// was due, and that of the refused one never.
+func TestWillAndRefusedReturn(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		with func(*packet.Connect)
+	}{{"without a will", keep}, {"with another will", func(p *packet.Connect) {
+		delayed(1, 60)(p)
+		p.Will.Topic = []byte("wrong")
+	}}} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := &memoryLog{}
+				s := startPipes(t, func(o *mqttgw.Options) { o.Sessions = log })
+				begin := time.Now()
+				s.connect(packet.V5, "c", delayed(10, 60)).Close()
+				time.Sleep(5 * time.Second) // of the bubble
+				log.set(func() { log.fail = errors.New("the disk is gone") })
+				if _, ack := s.tryConnect(packet.V5, "c", func(p *packet.Connect) { p.CleanStart = false }, tt.with); ack.Code != packet.ServerUnavailable {
+					t.Fatalf("CONNACK %v, want %v", ack.Code, packet.ServerUnavailable)
+				}
+				time.Sleep(time.Until(begin.Add(10*time.Second - 1)))
+				synctest.Wait()
+				if n := s.bus.count(); n != 0 {
+					t.Errorf("%d wills before the time", n)
+				}
+				time.Sleep(1)
+				synctest.Wait()
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if all := s.bus.records(); len(all) != 1 || all[0].MQTT.Topic != "gone" {
+					t.Errorf("%d wills, want the one of the connection that was", len(all))
+				}
+				s.stop()
+			})
+		})
 	}
 }
 

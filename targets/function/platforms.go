@@ -24,7 +24,7 @@ type platform struct {
 	path     func(c *config) string // of the function, below the URL; nil = the URL is the function's
 	query    func(c *config) string
 	auth     func(r *reader) // complains of auth that the platform does not know
-	header   func(c *config, h http.Header)
+	header   func(c *config, delivery string, h http.Header)
 	// maxSync and maxAsync are the most bytes of a request; 0 = nobody says.
 	maxSync, maxAsync int
 	// errorHeader is in an answer with a status of success if the function has failed. Its type stands in the body, or there.
@@ -46,7 +46,7 @@ var platforms = map[string]*platform{
 		path:     func(c *config) string { return "/2015-03-31/functions/" + url.PathEscape(c.Function) + "/invocations" },
 		query:    qualifier("Qualifier"),
 		auth:     func(r *reader) { r.needsAuth(outbound.AuthAWS, "lambda") },
-		header: func(c *config, h http.Header) {
+		header: func(c *config, _ string, h http.Header) {
 			h["X-Amz-Invocation-Type"] = []string{choice(c, "RequestResponse", "Event")}
 		},
 		maxSync: 6 << 20, maxAsync: 1 << 20,
@@ -58,7 +58,7 @@ var platforms = map[string]*platform{
 		path:     func(c *config) string { return "/2023-03-30/functions/" + url.PathEscape(c.Function) + "/invocations" },
 		query:    qualifier("qualifier"),
 		auth:     func(r *reader) { r.needsAuth(outbound.AuthAlibaba, "") },
-		header: func(c *config, h http.Header) {
+		header: func(c *config, _ string, h http.Header) {
 			h["X-Acs-Action"] = []string{"InvokeFunction"}
 			h["X-Acs-Version"] = []string{"2023-03-30"}
 			h["X-Fc-Invocation-Type"] = []string{choice(c, "Sync", "Async")}
@@ -72,12 +72,11 @@ var platforms = map[string]*platform{
 		function: regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,62})(\.[a-z0-9]([a-z0-9-]{0,62}))?$`), // with a namespace
 		path:     func(c *config) string { return "/" + choice(c, "function", "async-function") + "/" + c.Function },
 		query:    noQuery,
+		// The gateway keeps an id that it is given, and tells the function and the callback.
+		header: func(_ *config, delivery string, h http.Header) { h["X-Call-Id"] = []string{delivery} },
 	},
 	"knative": {
 		name: "knative",
-		header: func(_ *config, h http.Header) {
-			h["Prefer"] = []string{"reply"}
-		},
 		// Of 4xx it is these alone that may get better (Knative eventing data plane).
 		permanent: func(status int) bool {
 			return status >= 400 && status <= 499 && status != 404 && status != 408 && status != 409 && status != 429

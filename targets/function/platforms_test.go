@@ -228,12 +228,12 @@ func TestOpenFaaS(t *testing.T) {
 		{name: "its time limit", answer: answers(504, ""), reason: targets.ReasonStatus, says: "504"},
 		{name: "not allowed", answer: answers(401, "invalid credentials", "WWW-Authenticate", `Basic realm="Restricted"`), reason: targets.ReasonStatus, says: "401"},
 	})
-	if r := c.got[0]; r.RequestURI != "/function/resize.team-a" || r.Header.Get("Authorization") == "" || r.Header.Get("Ce-Id") == "" {
+	if r := c.got[0]; r.RequestURI != "/function/resize.team-a" || r.Header.Get("Authorization") == "" || r.Header.Get("Ce-Id") == "" || r.Header.Get("X-Call-Id") != targettest.Delivery().ID {
 		t.Errorf("%s %v", r.RequestURI, r.Header)
 	}
 	async := call(t, `{"runtime": "http", "preset": "openfaas", "url": "URL", "function": "resize", "invocation": "async", "headers": {"X-Callback-Url": "http://gateway/function/then"}}`)
 	async.outcomes(t, []outcome{{name: "taken", answer: answers(202, "", "X-Call-Id", "2")}, {name: "no queue", answer: answers(500, ""), reason: targets.ReasonStatus}})
-	if r := async.got[0]; r.RequestURI != "/async-function/resize" || r.Header.Get("X-Callback-Url") != "http://gateway/function/then" {
+	if r := async.got[0]; r.RequestURI != "/async-function/resize" || r.Header.Get("X-Callback-Url") != "http://gateway/function/then" || r.Header.Get("X-Call-Id") != targettest.Delivery().ID || r.Header.Get("Prefer") != "" {
 		t.Errorf("%s %v", r.RequestURI, r.Header)
 	}
 }
@@ -243,6 +243,7 @@ func TestKnative(t *testing.T) {
 	all := []outcome{
 		{name: "202", answer: answers(202, "")},
 		{name: "a reply", answer: answers(200, reply, "Content-Type", "application/cloudevents+json"), replies: 1},
+		{name: "202 with what looks like one", answer: answers(202, reply, "Content-Type", "application/cloudevents+json")},
 		{name: "busy", answer: answers(429, "", "Retry-After", "5"), reason: targets.ReasonStatus, rest: 5 * time.Second},
 	}
 	for status, permanent := range map[int]bool{400: true, 401: true, 403: true, 404: false, 405: true, 408: false, 409: false, 415: true, 418: true, 500: false, 503: false} {

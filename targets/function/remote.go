@@ -54,7 +54,7 @@ func (t *remote) Deliver(ctx context.Context, d targets.Delivery) (targets.Resul
 	if err != nil {
 		return targets.Result{}, err
 	}
-	m, err := t.message(d.Event)
+	m, err := t.message(d)
 	if err != nil {
 		return targets.Result{}, err
 	}
@@ -67,7 +67,7 @@ func (t *remote) Deliver(ctx context.Context, d targets.Delivery) (targets.Resul
 		err.Status, res.Head = res.Status, ans.Head()
 		return res, err
 	}
-	if t.Invocation == async {
+	if t.Invocation == async || res.Status == http.StatusAccepted { // which speaks of the request, and not of its result
 		return res, nil
 	}
 	evs, err := t.events(&ans)
@@ -83,7 +83,8 @@ func (t *remote) Deliver(ctx context.Context, d targets.Delivery) (targets.Resul
 }
 
 // message is the request for an event, but for what is the same each time.
-func (t *remote) message(ev *event.Event) (outbound.Message, error) {
+func (t *remote) message(d targets.Delivery) (outbound.Message, error) {
+	ev := d.Event
 	m := outbound.Message{Method: http.MethodPost, URL: t.url, Header: make(http.Header, 16)}
 	switch {
 	case t.platform.payload || t.Mode == structured:
@@ -94,8 +95,11 @@ func (t *remote) message(ev *event.Event) (outbound.Message, error) {
 	default:
 		m.Body = event.ToHTTPBinary(m.Header, ev)
 	}
+	if t.Invocation != async && !t.platform.payload {
+		m.Header["Prefer"] = preferReply
+	}
 	if t.platform.header != nil {
-		t.platform.header(&t.config, m.Header)
+		t.platform.header(&t.config, d.ID, m.Header)
 	}
 	limit := t.platform.maxSync
 	if t.Invocation == async {
@@ -108,7 +112,10 @@ func (t *remote) message(ev *event.Event) (outbound.Message, error) {
 	return m, nil
 }
 
-var structuredType = []string{"application/cloudevents+json; charset=utf-8"}
+var (
+	structuredType = []string{"application/cloudevents+json; charset=utf-8"}
+	preferReply    = []string{"reply"} // as the data plane of Knative eventing has it
+)
 
 // refusal is an error of an attempt as the platform means it.
 func (t *remote) refusal(err error, ans *outbound.Answer) error {

@@ -139,6 +139,7 @@ func TestRemoteReplies(t *testing.T) {
 		"structured":            {answers(200, reply, "Content-Type", "application/cloudevents+json"), 1},
 		"binary":                {answers(201, `{"ok":true}`, binary...), 1},
 		"batch":                 {answers(200, "["+reply+","+strings.Replace(reply, "r-1", "r-2", 1)+"]", "Content-Type", "application/cloudevents-batch+json; charset=utf-8"), 2},
+		"202":                   {answers(202, reply, "Content-Type", "application/cloudevents+json"), 0},
 		"an empty batch":        {answers(200, "[]", "Content-Type", "application/cloudevents-batch+json"), 0},
 		"nothing":               {answers(204, ""), 0},
 		"nothing, with a type":  {answers(200, "", "Content-Type", "application/cloudevents+json"), 0},
@@ -225,7 +226,7 @@ func TestRemoteModes(t *testing.T) {
 	want := targettest.Event()
 	mode, evs, err := event.FromHTTP(http.Header(r.Header), r.body, event.Limits{})
 	if err != nil || mode != event.Binary || evs[0].ID != want.ID || evs[0].Subject != want.Subject || string(evs[0].Data) != string(want.Data) || r.RequestURI != "/fn?a=b" ||
-		r.Header.Get("X-Team") != "ops" || r.Header.Get("Authorization") != "Bearer secret-of-tkn" || r.Method != "POST" {
+		r.Header.Get("X-Team") != "ops" || r.Header.Get("Prefer") != "reply" || r.Header.Get("Authorization") != "Bearer secret-of-tkn" || r.Method != "POST" {
 		t.Errorf("%v %+v, %v", mode, evs, err)
 	}
 	structured := call(t, `{"runtime": "http", "preset": "knative", "url": "URL", "mode": "structured"}`)

@@ -171,7 +171,7 @@ func TestFunctionCompute(t *testing.T) {
 		return answers(200, body, "X-Fc-Error-Type", class, "X-Fc-Request-Id", "1", "Content-Type", "application/octet-stream")
 	}
 	refused := func(status int, code string, headers ...string) http.HandlerFunc {
-		return answers(status, `{"RequestId":"1","Code":"`+code+`","Message":"no"}`, append(headers, "X-Acs-Error-Code", code, "Content-Type", "application/json")...)
+		return answers(status, `{"RequestId":"1","HostId":"123.cn-hangzhou.fc.aliyuncs.com","Code":"`+code+`","Message":"no"}`, append(headers, "Content-Type", "application/json")...)
 	}
 	c.outcomes(t, []outcome{
 		{name: "nothing", answer: answers(200, "", "Content-Type", "application/octet-stream")},
@@ -187,6 +187,7 @@ func TestFunctionCompute(t *testing.T) {
 		{name: "not understood", answer: refused(400, "InvalidArgument"), reason: targets.ReasonStatus, permanent: true, says: "InvalidArgument"},
 		{name: "refused for its size", answer: refused(413, "PayloadTooLarge"), reason: targets.ReasonTooLarge, permanent: true},
 		{name: "broken", answer: refused(500, "InternalServerError"), reason: targets.ReasonStatus, says: "InternalServerError"},
+		{name: "not signed, as its HTTP side says it", answer: answers(403, "{}", "X-Fc-Error-Type", "FcCommonError"), reason: targets.ReasonStatus, says: "status 403: FcCommonError"},
 		{name: "busy", answer: refused(503, "ServiceUnavailable", "Retry-After", "2"), reason: targets.ReasonStatus, rest: 2 * time.Second},
 	})
 	r := c.got[0]

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -61,7 +62,7 @@ func (t *remote) Deliver(ctx context.Context, d targets.Delivery) (targets.Resul
 	creds.Prepare(&m)
 	res, ans, err := t.sender.Send(ctx, m, creds, t.terms)
 	if err != nil {
-		return res, t.refusal(err, &ans)
+		return res, t.refusal(err, res, &ans)
 	}
 	if err := t.failure(&ans); err != nil {
 		err.Status, res.Head = res.Status, ans.Head()
@@ -118,7 +119,7 @@ var (
 )
 
 // refusal is an error of an attempt as the platform means it.
-func (t *remote) refusal(err error, ans *outbound.Answer) error {
+func (t *remote) refusal(err error, res targets.Result, ans *outbound.Answer) error {
 	var te *targets.Error
 	if !errors.As(err, &te) || te.Status == 0 {
 		return err
@@ -127,16 +128,27 @@ func (t *remote) refusal(err error, ans *outbound.Answer) error {
 	if t.platform.permanent != nil && t.platform.permanent(te.Status) {
 		changed.Permanent = true
 	}
-	// Services of AWS and Alibaba Cloud say in a header what the status is for.
-	for _, name := range []string{"X-Amzn-Errortype", "X-Fc-Error-Type", "X-Acs-Error-Code"} {
-		code, _, _ := strings.Cut(ans.Header.Get(name), ":")
-		if code != "" && te.Reason == targets.ReasonStatus {
-			changed.Err = fmt.Errorf("%w: %s", te.Err, ans.Clean([]byte(code), maxQuoted))
-			break
-		}
+	if code := codeOf(ans.Header, res.Head); code != "" && te.Reason == targets.ReasonStatus {
+		changed.Err = fmt.Errorf("%w: %s", te.Err, ans.Clean([]byte(code), maxQuoted))
 	}
 	return &changed
 }
+
+// codeOf is what a service of AWS, which says it in a header, or of Alibaba Cloud, which says it in the body, calls the error that a
+// status stands for; "" if it says nothing.
+func codeOf(h http.Header, head string) string {
+	if code, _, _ := strings.Cut(h.Get("X-Amzn-Errortype"), ":"); code != "" {
+		return code
+	}
+	_, body, _ := strings.Cut(head, "\n\n")
+	var says struct{ Code string }
+	if json.Unmarshal([]byte(body), &says) == nil && errorCode.MatchString(says.Code) {
+		return says.Code
+	}
+	return h.Get("X-Fc-Error-Type")
+}
+
+var errorCode = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
 
 // maxQuoted is how much of what a function says of its failure an error repeats, in bytes.
 const maxQuoted = 200

@@ -29,6 +29,11 @@ help: ## print this list
 build: ## build bin/rialto: static, stripped, with its version
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/rialto ./cmd/rialto
 
+.PHONY: cross
+cross: ## build bin/rialto-linux-arm64 and -armv7; CI only looks whether the types fit (TestRepositoryFits32Bits)
+	GOOS=linux GOARCH=arm64 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/rialto-linux-arm64 ./cmd/rialto
+	GOOS=linux GOARCH=arm GOARM=7 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/rialto-linux-armv7 ./cmd/rialto
+
 .PHONY: run
 run: build ## build, then show the whole bridge at work: fifty boxes, three rules, one account
 	@exec bin/rialto demo cold-chain

@@ -54,3 +54,48 @@ func TestServeReadsTheEgressList(t *testing.T) {
 		t.Errorf("exit %d, %s", got.code, got.err)
 	}
 }
+
+// A profile changes defaults: what stands on the command line, in the environment or in the file still wins.
+func TestAProfileChangesDefaultsOnly(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rialto.yaml")
+	writeFile(t, file, "profile: edge\nring: 16MiB\n")
+	for _, c := range []struct {
+		args                 string
+		env                  map[string]string
+		ring, maxStore, down string
+	}{
+		{"", nil, "64MiB", "auto", "2GiB"},
+		{"--profile standard", nil, "64MiB", "auto", "2GiB"},
+		{"--profile edge", nil, "4MiB", "512MiB", "64MiB"},
+		{"--profile edge --ring 8MiB --max-store auto", nil, "8MiB", "auto", "64MiB"},
+		{"", map[string]string{"RIALTO_PROFILE": "edge", "RIALTO_MAX_STORE": "1GiB"}, "4MiB", "1GiB", "64MiB"},
+		{"--config " + file, nil, "16MiB", "512MiB", "64MiB"},
+	} {
+		cmd := newServe(&cli{})
+		flags := cmd.Flags()
+		if err := flags.Parse(strings.Fields(c.args)); err != nil {
+			t.Fatal(err)
+		}
+		get := func(name string) string {
+			t.Helper()
+			v, err := flags.GetString(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		if err := fillFlags(flags, get("config"), func(name string) string { return c.env[name] }); err != nil {
+			t.Fatal(err)
+		}
+		if err := applyProfile(flags, get("profile")); err != nil {
+			t.Fatal(err)
+		}
+		if get("ring") != c.ring || get("max-store") != c.maxStore || get("down-max-bytes") != c.down {
+			t.Errorf("serve %s, %v: ring %s, store %s, messages to devices %s", c.args, c.env, get("ring"), get("max-store"), get("down-max-bytes"))
+		}
+	}
+	got := rialtoIn(t, nil, "", "serve", "--profile", "tiny", "--data", t.TempDir())
+	if got.code != exitUsage || !strings.Contains(got.err, `--profile is standard or edge, not "tiny"`) {
+		t.Errorf("exit %d, %s", got.code, got.err)
+	}
+}

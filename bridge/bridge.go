@@ -55,6 +55,9 @@ type Options struct {
 	// Aside bounds what is kept until a time or a decision.
 	Aside AsideOptions
 
+	// HoldRetention keeps all events until StartRetention is called: who follows the buses is not known before.
+	HoldRetention bool
+
 	// ParkedKeys is how many keys of a lane that keeps order may have something parked, before what else comes is ranged; 0 =
 	// 10 000.
 	ParkedKeys int
@@ -86,6 +89,7 @@ type Bridge struct {
 	announceEvery time.Duration // const announceEvery
 
 	followers atomic.Pointer[Followers]
+	retains   atomic.Bool   // retention has begun
 	pressure  chan struct{} // 1: a bus that refuses is running full
 
 	opening  sync.Mutex // held while a bus is opened or removed: one at a time
@@ -151,6 +155,7 @@ func New(ctx context.Context, o Options) (*Bridge, error) {
 		b.cancel()
 		return nil, fmt.Errorf("open what is kept for later: %w", err)
 	}
+	b.retains.Store(!o.HoldRetention)
 	b.metrics = newMetrics(o.Registerer, b)
 	b.jobs.start()
 	b.wg.Add(3)

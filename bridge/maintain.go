@@ -108,6 +108,9 @@ func (b *Bridge) checkLedger(p *path) {
 // trim applies the retention of a bus. Nothing at or above the floor, and nothing a pending delivery needs, is removed,
 // and nothing that the views would ask for after a crash; on a bus that refuses when it is full, nothing that a follower needs.
 func (p *path) trim(ctx context.Context) error {
+	if !p.b.retains.Load() {
+		return nil
+	}
 	p.trimming.Lock()
 	defer p.trimming.Unlock()
 	j := p.b.o.Journal

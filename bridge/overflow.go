@@ -42,8 +42,15 @@ type Followers interface {
 	Trimming(ctx context.Context, bus string, first uint64) error
 }
 
-// SetFollowers says who follows the buses. Retention asks them from then on.
+// SetFollowers says who follows the buses. Retention asks them from then on; with Options.HoldRetention it removes nothing before
+// StartRetention, so that a start does not remove what a follower needs that is not there yet.
 func (b *Bridge) SetFollowers(f Followers) { b.followers.Store(&f) }
+
+// StartRetention ends what Options.HoldRetention began. Whoever follows the buses is known by now.
+func (b *Bridge) StartRetention() {
+	b.retains.Store(true)
+	b.press()
+}
 
 // followersOf returns who follows the buses; nil if nobody does.
 func (b *Bridge) followersOf() Followers {

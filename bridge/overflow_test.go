@@ -105,11 +105,18 @@ func TestAFullBusKeepsWhatAFollowerNeeds(t *testing.T) {
 		t.Errorf("status %+v, follower was told %v", s, link.told())
 	}
 	f.stop(time.Second)
+	f.opts.HoldRetention = true
 	f.start()
-	f.SetFollowers(link)
 	if err := f.megabyte("reading"); fault.KindOf(err) != fault.Full {
 		t.Errorf("after a restart: %v", err)
 	}
+	f.must(f.Trim(context.Background(), "default")) // nobody has said yet who needs what
+	if s := f.busStatus(); s.Events != uint64(n) {
+		t.Errorf("status %+v", s)
+	}
+	f.SetFollowers(link)
+	f.StartRetention()
+	f.must(f.Trim(context.Background(), "default"))
 	if first, _, _, _, err := f.Streams("default"); err != nil || first != 1 {
 		t.Errorf("the log begins at %d after a restart, %v", first, err)
 	}

@@ -123,6 +123,7 @@ func Start(ctx context.Context, o Options) (*App, error) {
 			return nil, errors.Join(fmt.Errorf("start %s: %w", part.name, err), a.Close(stop))
 		}
 	}
+	a.bridge.StartRetention()
 	a.background("memory", func(ctx context.Context) { giveBackMemory(ctx, a.o.profile().small, a.o.Logger) })
 	a.o.Logger.Info("ready", "http", a.HTTPAddr(), "mqtt", a.MQTTAddr(), "data", a.o.Data, "durability", a.o.Durability)
 	return a, nil
@@ -306,7 +307,7 @@ const summariesBucket = "summaries"
 func (a *App) startBridge(ctx context.Context) (err error) {
 	asks := outbound.Client(a.guard, outbound.Options{})
 	a.undo("questions to producers", func(context.Context) error { asks.CloseIdleConnections(); return nil })
-	a.bridge, err = bridge.New(ctx, bridge.Options{Log: a.log, Journal: a.journal, Schemas: a.schemas, Discover: a.discovery, View: sparkplug.View, Functions: a.functions, Logger: a.o.Logger, Registerer: a.registry,
+	a.bridge, err = bridge.New(ctx, bridge.Options{Log: a.log, Journal: a.journal, Schemas: a.schemas, Discover: a.discovery, View: sparkplug.View, Functions: a.functions, HoldRetention: true, Logger: a.o.Logger, Registerer: a.registry,
 		Aside: bridge.AsideOptions{MaxEvents: a.o.AsideMaxEvents, MaxBytes: a.o.AsideMaxBytes, MaxAge: a.o.PreparedMaxAge, HTTP: asks, CheckURL: a.guard.CheckURL}})
 	if err == nil {
 		a.undo("bridge", func(ctx context.Context) error {

@@ -130,7 +130,7 @@ func TestAFullBusKeepsWhatAFollowerNeeds(t *testing.T) {
 		t.Errorf("retention of %d bytes, %v", maxBytes, err)
 	}
 	link.needed.Store(0)
-	for range 40 { // nobody needs anything: nobody is refused
+	for range 20 { // nobody needs anything: nobody is refused
 		f.must(f.megabyte("reading"))
 		f.balanced()
 	}
@@ -184,17 +184,17 @@ func TestAFullBusKeepsWhatIsOwed(t *testing.T) {
 // The last part of a bus is for events that match its priority.
 func TestAnAlmostFullBusTakesWhatHasPriority(t *testing.T) {
 	f := newFixture(t)
-	f.busDoc = `{"kind":"Bus","name":"default","retention":{"maxBytes":"64MiB","overflow":"priority","priority":{"type":["alarm"],"data":{"level":[{"numeric":[">",3]}]}},"reserve":"50%"}}`
+	f.busDoc = `{"kind":"Bus","name":"default","retention":{"maxBytes":"64MiB","overflow":"priority","priority":{"type":["alarm"],"level":[{"prefix":"high"}]},"reserve":"50%"}}`
 	link := &followers{}
 	link.needed.Store(1)
 	f.start()
 	f.SetFollowers(link)
-	alarm := func(level int) error {
-		data := fmt.Appendf(nil, `{"level":%d,"pad":%q}`, level, strings.Repeat("x", 1<<20-600))
-		_, err := f.Ingest(context.Background(), "default", []*event.Record{{Event: event.Event{Source: "/test", Type: "alarm", DataContentType: "application/json", Data: data}}})
+	alarm := func(level string) error {
+		_, err := f.Ingest(context.Background(), "default", []*event.Record{{Event: event.Event{Source: "/test", Type: "alarm",
+			Extensions: []event.Attribute{{Name: "level", Value: level}}, Data: make([]byte, 1<<20-600)}}})
 		return err
 	}
-	f.must(alarm(1))
+	f.must(alarm("low"))
 	n, err := f.fill("reading")
 	if n < 29 || n > 31 || fault.KindOf(err) != fault.Full || !strings.Contains(err.Error(), "50%") {
 		t.Errorf("%d readings, then %v", n, err)
@@ -202,12 +202,12 @@ func TestAnAlmostFullBusTakesWhatHasPriority(t *testing.T) {
 	if s := f.busStatus(); s.State != bridge.BusPriority || s.Refused["reserve"] != 1 {
 		t.Errorf("status %+v", s)
 	}
-	if err := alarm(1); fault.KindOf(err) != fault.Full {
+	if err := alarm("low"); fault.KindOf(err) != fault.Full {
 		t.Errorf("an alarm of no importance: %v", err)
 	}
 	important := 0
 	for ; err == nil || important == 0; important++ {
-		if err = alarm(7); important > 100 {
+		if err = alarm("high/7"); important > 100 {
 			t.Fatal("the bus is never full")
 		}
 	}

@@ -115,7 +115,7 @@ func (l Limits) validate() (errs []error) {
 	between("MaxCommands", l.MaxCommands, 1, 1<<30)
 	between("MaxDeviceCommands", l.MaxDeviceCommands, 1, 1<<16)
 	between("MaxRetained", l.MaxRetained, 1, 1<<30)
-	between("MaxBirthBytes", l.MaxBirthBytes, 1<<10, 1<<40)
+	between("MaxBirthBytes", l.MaxBirthBytes, 1<<10, 1<<30)
 	between("MaxConnections", l.MaxConnections, 1, 1<<30)
 	between("MaxConnectionsPerIP", l.MaxConnectionsPerIP, 1, 1<<30)
 	between("MaxConnectingPerIP", l.MaxConnectingPerIP, 1, 1<<30)

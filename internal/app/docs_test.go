@@ -25,10 +25,8 @@ func TestSchemasByExample(t *testing.T) { byExample(t, "schemas.md", 20) }
 // TestFunctionsByExample is the same for docs/functions.md.
 func TestFunctionsByExample(t *testing.T) { byExample(t, "functions.md", 10) }
 
-// TestChatByExample and TestMailByExample are the same for docs/chat.md and docs/email.md.
+// TestChatByExample is the same for docs/chat.md.
 func TestChatByExample(t *testing.T) { byExample(t, "chat.md", 3) }
-
-func TestMailByExample(t *testing.T) { byExample(t, "email.md", 2) }
 
 func byExample(t *testing.T, page string, least int) {
 	doc, err := os.ReadFile("../../docs/" + page)

@@ -114,17 +114,24 @@ func checkSecret(key string) error {
 
 type object = map[string]any
 
+// content is what a message says. Only its text and its data may be cut.
+type content struct {
+	title, text string
+	data        string // behind the text, as a block of code; "" = none
+	rest        object // of a link or an action card
+}
+
 // body is the body of the request for a delivery. A text that makes it too large is cut.
 func (t *target) body(d targets.Delivery) ([]byte, error) {
+	c, err := t.contentOf(d)
+	if err != nil {
+		return nil, err
+	}
 	for limit := maxText; ; limit = limit * 2 / 3 {
-		m, err := t.messageOf(d, limit)
-		if err != nil {
-			return nil, err
-		}
 		var b bytes.Buffer
 		e := json.NewEncoder(&b)
 		e.SetEscapeHTML(false)
-		if err := e.Encode(m); err != nil {
+		if err := e.Encode(t.messageOf(c, limit)); err != nil {
 			return nil, &targets.Error{Reason: targets.ReasonInternal, Err: err}
 		}
 		switch body := bytes.TrimRight(b.Bytes(), "\n"); {
@@ -136,45 +143,53 @@ func (t *target) body(d targets.Delivery) ([]byte, error) {
 	}
 }
 
-// messageOf is the message for a delivery, with a text of at most limit bytes.
-func (t *target) messageOf(d targets.Delivery, limit int) (object, error) {
-	title := notice.Title(d.Event)
+// contentOf is what the message for a delivery says.
+func (t *target) contentOf(d targets.Delivery) (c content, err error) {
+	c.title = notice.Title(d.Event)
 	if t.title != nil {
-		var err error
-		if title, err = notice.Render(t.title, d); err != nil {
-			return nil, err
+		if c.title, err = notice.Render(t.title, d); err != nil {
+			return c, err
 		}
 	}
-	title = notice.CutRunes(notice.Line(title), maxTitle)
-	text, err := t.textOf(d, limit)
+	c.title = notice.CutRunes(notice.Line(c.title), maxTitle)
+	switch t.message {
+	case asLink:
+		c.rest, err = t.linkOf(d)
+	case asActionCard:
+		c.rest, err = t.card(d)
+	}
 	if err != nil {
-		return nil, err
+		return c, err
+	}
+	if t.text == nil {
+		c.text, c.data = t.summary(d)
+		return c, nil
+	}
+	c.text, err = notice.Render(t.text, d)
+	if err == nil && strings.TrimFunc(c.text, unicode.IsSpace) == "" {
+		err = &targets.Error{Reason: targets.ReasonTransform, Permanent: true, Err: errors.New("text: is empty")}
+	}
+	return c, err
+}
+
+// messageOf is a message with a text of at most limit bytes.
+func (t *target) messageOf(c content, limit int) object {
+	text := notice.Cut(c.text, limit)
+	if c.data != "" {
+		text = notice.Cut(text, limit/2)
+		if fenced := notice.Fence(c.data, limit-len(text)-2); fenced != "" {
+			text += "\n\n" + fenced
+		}
 	}
 	at := object{"atMobiles": list(t.mobiles), "atUserIds": list(t.users), "isAtAll": t.all}
 	switch t.message {
 	case asText:
-		return object{"msgtype": asText, "text": object{"content": text}, "at": at}, nil
-	case asLink:
-		link, err := t.address(t.link, d, "messageUrl")
-		if err != nil {
-			return nil, err
-		}
-		picture := ""
-		if t.picture != nil {
-			if picture, err = t.address(t.picture, d, "picUrl"); err != nil {
-				return nil, err
-			}
-		}
-		return object{"msgtype": asLink, "link": object{"title": title, "text": text, "messageUrl": link, "picUrl": picture}}, nil
-	case asActionCard:
-		card, err := t.card(d)
-		if err != nil {
-			return nil, err
-		}
-		card["title"], card["text"] = title, text
-		return object{"msgtype": asActionCard, "actionCard": card}, nil
+		return object{"msgtype": asText, "text": object{"content": text}, "at": at}
+	case asLink, asActionCard:
+		c.rest["title"], c.rest["text"] = c.title, text
+		return object{"msgtype": t.message, t.message: c.rest}
 	}
-	return object{"msgtype": asMarkdown, "markdown": object{"title": title, "text": text + t.mentions(text)}, "at": at}, nil
+	return object{"msgtype": asMarkdown, "markdown": object{"title": c.title, "text": text + t.mentions(text)}, "at": at}
 }
 
 func list(s []string) []string {
@@ -184,35 +199,39 @@ func list(s []string) []string {
 	return s
 }
 
-// textOf is the text of a message, of at most limit bytes.
-func (t *target) textOf(d targets.Delivery, limit int) (string, error) {
-	if t.text != nil {
-		text, err := notice.Render(t.text, d)
-		if err == nil && strings.TrimFunc(text, unicode.IsSpace) == "" {
-			err = &targets.Error{Reason: targets.ReasonTransform, Permanent: true, Err: errors.New("text: is empty")}
-		}
-		return notice.Cut(text, limit), err
-	}
-	data := notice.Data(d.Event)
+// summary is a default text, and in Markdown the data that goes behind it.
+func (t *target) summary(d targets.Delivery) (text, data string) {
+	data = notice.Data(d.Event)
 	if t.message == asText || t.message == asLink {
-		text := notice.Title(d.Event)
+		text = notice.Title(d.Event)
 		for _, f := range notice.Facts(d) {
 			text += "\n" + f.Name + ": " + f.Value
 		}
 		if data != "" {
 			text += "\n\n" + data
 		}
-		return notice.Cut(text, limit), nil
+		return text, ""
 	}
-	text := "### " + notice.Plain(notice.Title(d.Event)) + "\n"
+	text = "### " + notice.Plain(notice.Title(d.Event)) + "\n"
 	for _, f := range notice.Facts(d) {
 		text += "\n- " + f.Name + ": " + notice.Plain(f.Value)
 	}
-	text = notice.Cut(text, limit/2)
-	if fenced := notice.Fence(data, limit-len(text)-2); fenced != "" {
-		text += "\n\n" + fenced
+	return text, data
+}
+
+// linkOf is a link without its text.
+func (t *target) linkOf(d targets.Delivery) (object, error) {
+	link, err := t.address(t.link, d, "messageUrl")
+	if err != nil {
+		return nil, err
 	}
-	return text, nil
+	picture := ""
+	if t.picture != nil {
+		if picture, err = t.address(t.picture, d, "picUrl"); err != nil {
+			return nil, err
+		}
+	}
+	return object{"messageUrl": link, "picUrl": picture}, nil
 }
 
 // mentions is what stands behind a text so that those who are mentioned see it: DingTalk looks for them there.

@@ -148,13 +148,23 @@ func markedUp(v any, pointer string, to map[string]bool) {
 
 type object = map[string]any
 
+// content is what a message says. Only its text and its data may be cut.
+type content struct {
+	title string
+	text  string          // "" = the default
+	facts []object        // of a default card
+	data  string          // of a default card
+	card  json.RawMessage // all of it
+}
+
 // body is the body of the request for a delivery, signed if there is a key. A text that makes it too large is cut.
 func (t *target) body(d targets.Delivery, key string) ([]byte, error) {
+	c, err := t.contentOf(d)
+	if err != nil {
+		return nil, err
+	}
 	for limit := maxText; ; limit = limit * 2 / 3 {
-		m, err := t.messageOf(d, limit)
-		if err != nil {
-			return nil, err
-		}
+		m := t.messageOf(c, limit)
 		if key != "" {
 			timestamp := strconv.FormatInt(t.env.Now().Unix(), 10)
 			m["timestamp"], m["sign"] = timestamp, sign(timestamp, key)
@@ -168,45 +178,60 @@ func (t *target) body(d targets.Delivery, key string) ([]byte, error) {
 		switch body := bytes.TrimRight(b.Bytes(), "\n"); {
 		case len(body) <= maxBody:
 			return body, nil
-		case limit < minText || t.card != nil:
+		case limit < minText || c.card != nil:
 			return nil, &targets.Error{Reason: targets.ReasonTooLarge, Permanent: true, Err: fmt.Errorf("a message of %d bytes; Feishu takes %d", len(body), maxBody)}
 		}
 	}
 }
 
-// messageOf is the message for a delivery, with a text of at most limit bytes.
-func (t *target) messageOf(d targets.Delivery, limit int) (object, error) {
+// contentOf is what the message for a delivery says.
+func (t *target) contentOf(d targets.Delivery) (c content, err error) {
 	if t.card != nil {
 		card, err := notice.Render(t.card, d)
-		return object{"msg_type": asCard, "card": json.RawMessage(card)}, err
+		return content{card: json.RawMessage(card)}, err
 	}
-	title := notice.Title(d.Event)
+	c.title = notice.Title(d.Event)
 	if t.title != nil {
-		var err error
-		if title, err = notice.Render(t.title, d); err != nil {
-			return nil, err
+		if c.title, err = notice.Render(t.title, d); err != nil {
+			return c, err
 		}
 	}
-	title = notice.CutRunes(notice.Line(title), maxTitle)
-	text := ""
-	if t.text != nil {
-		var err error
-		if text, err = notice.Render(t.text, d); err != nil {
-			return nil, err
+	c.title = notice.CutRunes(notice.Line(c.title), maxTitle)
+	switch {
+	case t.text != nil:
+		if c.text, err = notice.Render(t.text, d); err == nil && strings.TrimSpace(c.text) == "" {
+			err = &targets.Error{Reason: targets.ReasonTransform, Permanent: true, Err: errors.New("text: is empty")}
 		}
-		if strings.TrimSpace(text) == "" {
-			return nil, &targets.Error{Reason: targets.ReasonTransform, Permanent: true, Err: errors.New("text: is empty")}
+	case t.message == asText:
+		c.text = escapeText(notice.Cut(notice.Title(d.Event), maxFact) + "\n" + summary(d))
+	case t.message == asPost:
+		c.text = summary(d)
+	default:
+		for _, f := range notice.Facts(d) {
+			c.facts = append(c.facts, object{"is_short": true, "text": object{"tag": "lark_md", "content": "**" + f.Name + "**\n" + escape(notice.Cut(f.Value, maxFact))}})
 		}
-		text = notice.Cut(text, limit)
+		c.data = notice.Data(d.Event)
 	}
+	return c, err
+}
+
+// messageOf is a message with a text of at most limit bytes.
+func (t *target) messageOf(c content, limit int) object {
+	if c.card != nil {
+		return object{"msg_type": asCard, "card": c.card}
+	}
+	text := notice.Cut(c.text, limit)
 	switch t.message {
 	case asText:
-		return object{"msg_type": asText, "content": object{"text": t.plainText(d, text, limit)}}, nil
+		for _, who := range t.mentioned {
+			text += fmt.Sprintf(` <at user_id=%q></at>`, who)
+		}
+		return object{"msg_type": asText, "content": object{"text": text}}
 	case asPost:
-		return object{"msg_type": asPost, "content": object{"post": object{"zh_cn": object{"title": title, "content": t.paragraphs(d, text, limit)}}}}, nil
+		return object{"msg_type": asPost, "content": object{"post": object{"zh_cn": object{"title": c.title, "content": t.paragraphs(text)}}}}
 	}
 	return object{"msg_type": asCard, "card": object{"config": object{"wide_screen_mode": true},
-		"header": object{"template": "blue", "title": object{"tag": "plain_text", "content": title}}, "elements": t.elements(d, text, limit)}}, nil
+		"header": object{"template": "blue", "title": object{"tag": "plain_text", "content": c.title}}, "elements": t.elements(c, text, limit)}}
 }
 
 // summary is a default text, without a title.
@@ -222,22 +247,8 @@ func summary(d targets.Delivery) string {
 	return text
 }
 
-// plainText is the text of a message of type text.
-func (t *target) plainText(d targets.Delivery, text string, limit int) string {
-	if text == "" {
-		text = notice.Cut(escapeText(notice.Cut(notice.Title(d.Event), maxFact)+"\n"+summary(d)), limit)
-	}
-	for _, who := range t.mentioned {
-		text += fmt.Sprintf(` <at user_id=%q></at>`, who)
-	}
-	return text
-}
-
 // paragraphs is the content of a post, in which nothing is marked up.
-func (t *target) paragraphs(d targets.Delivery, text string, limit int) [][]object {
-	if text == "" {
-		text = notice.Cut(summary(d), limit)
-	}
+func (t *target) paragraphs(text string) [][]object {
 	content := [][]object{{{"tag": "text", "text": text}}}
 	var who []object
 	for _, id := range t.mentioned {
@@ -250,17 +261,12 @@ func (t *target) paragraphs(d targets.Delivery, text string, limit int) [][]obje
 }
 
 // elements are the body of a card.
-func (t *target) elements(d targets.Delivery, text string, limit int) (elements []object) {
-	if text != "" {
-		elements = []object{{"tag": "markdown", "content": text}}
-	} else {
-		var fields []object
-		for _, f := range notice.Facts(d) {
-			fields = append(fields, object{"is_short": true, "text": object{"tag": "lark_md", "content": "**" + f.Name + "**\n" + escape(notice.Cut(f.Value, maxFact))}})
-		}
-		elements = []object{{"tag": "div", "fields": fields}}
-		if data := notice.Cut(notice.Data(d.Event), limit); data != "" {
-			elements = append(elements, object{"tag": "hr"}, object{"tag": "div", "text": object{"tag": "plain_text", "content": data}})
+func (t *target) elements(c content, text string, limit int) []object {
+	elements := []object{{"tag": "markdown", "content": text}}
+	if text == "" {
+		elements = []object{{"tag": "div", "fields": c.facts}}
+		if c.data != "" {
+			elements = append(elements, object{"tag": "hr"}, object{"tag": "div", "text": object{"tag": "plain_text", "content": notice.Cut(c.data, limit)}})
 		}
 	}
 	mentions := ""

@@ -36,7 +36,6 @@ type run struct {
 
 	ahead []eventlog.Entry // read, and not looked at
 	buf   []eventlog.Entry // memory of ahead
-	next  uint64           // behind ahead
 }
 
 // end returns the last sequence of the run that can be read.

@@ -162,3 +162,38 @@ func TestUrgentSegments(t *testing.T) {
 		t.Errorf("%d segments", len(st.Segments))
 	}
 }
+
+// What was looked at and not told is looked at again when retention takes some of it: it was counted there.
+func TestTrimmedRunsLookAgain(t *testing.T) {
+	half := &run{from: 5, at: 20, to: 30, passed: tally{Filtered: 15}, since: time.Now()}
+	old := &run{from: 1, at: 1, to: 4}
+	again := &run{from: 31, at: 31, to: 40, again: true}
+	tail := &run{from: 41, at: 60, passed: tally{Filtered: 19}}
+	tr := track{gaps: []*run{old, half, again}, tail: tail, filled: half}
+	tr.batch.begin(Main, 5)
+	tr.batch.count = 1
+	tr.trimmed(10)
+	if tr.filled != nil || tr.batch.count != 0 {
+		t.Error("a batch is ready that has what was counted")
+	}
+	if half.from != 10 || half.at != 10 || half.passed != (tally{}) || !half.since.IsZero() {
+		t.Errorf("%+v", half)
+	}
+	quiet := func(i int, from, to uint64) {
+		t.Helper()
+		if g := tr.gaps[i]; g.from != from || g.to != to || !g.quiet || !g.again {
+			t.Errorf("gap %d is %+v", i, g)
+		}
+	}
+	if len(tr.gaps) != 4 || tr.gaps[2] != half || tr.gaps[3] != again || tail.at != 60 {
+		t.Fatalf("gaps %+v", tr.gaps)
+	}
+	quiet(0, 1, 4)
+	quiet(1, 5, 9)
+	tr.trimmed(50)
+	if len(tr.gaps) != 5 || tr.gaps[3] != again || tail.from != 50 || tail.at != 50 || tail.passed != (tally{}) {
+		t.Fatalf("gaps %+v, tail %+v", tr.gaps, tail)
+	}
+	quiet(2, 10, 30)
+	quiet(4, 41, 49)
+}

@@ -172,7 +172,7 @@ func TestLinkCountsWhatIsLost(t *testing.T) {
 	n.link(everything)
 	n.start()
 	back := f.backup()
-	n.appendThose(2400, large)
+	n.appendThose(450, large)
 	n.settle()
 	first, err := n.retain(17 << 20)
 	if err != nil || first < 100 {
@@ -184,8 +184,8 @@ func TestLinkCountsWhatIsLost(t *testing.T) {
 		n.append(1)
 		n.settle()
 	}
-	until(t, "all is there once more", func() bool { return len(f.records()) == 2402-int(first)+1 })
-	if a := n.settle().Account; a.Lost != first-1 || a.Main.Dropped != 0 || a.Main.Forwarded != 2402 || a.Difference != 0 {
+	until(t, "all is there once more", func() bool { return len(f.records()) == 452-int(first)+1 })
+	if a := n.settle().Account; a.Lost != first-1 || a.Main.Dropped != 0 || a.Main.Forwarded != 452 || a.Difference != 0 {
 		t.Errorf("from %d: account %+v", first, a)
 	}
 }

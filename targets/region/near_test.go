@@ -326,13 +326,13 @@ func (n *near) append(count int) {
 	n.appendThose(count, record)
 }
 
-func (n *near) appendThose(count int, make func(i int) *event.Record) {
+func (n *near) appendThose(count int, nth func(i int) *event.Record) {
 	n.tb.Helper()
 	b := n.bus("default")
-	done := make2(count)
+	done := make(chan error, count)
 	for range count {
 		n.n++
-		if err := b.Append(context.Background(), make(n.n), func(r eventlog.Receipt) { done <- r.Err }); err != nil {
+		if err := b.Append(context.Background(), nth(n.n), func(r eventlog.Receipt) { done <- r.Err }); err != nil {
 			n.tb.Fatal(err)
 		}
 	}
@@ -343,17 +343,26 @@ func (n *near) appendThose(count int, make func(i int) *event.Record) {
 	}
 }
 
-func make2(n int) chan error { return make(chan error, n) }
+// poll waits for a condition, at most so long.
+func poll(within time.Duration, cond func() bool) bool {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(within); !cond(); <-tick.C {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
+}
+
+// patience is how long what must happen may take, on a machine that is busy.
+const patience = 30 * time.Second
 
 // until waits for a condition.
 func until(tb testing.TB, what string, cond func() bool) {
 	tb.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !cond() {
-		if time.Now().After(deadline) {
-			tb.Fatalf("never: %s", what)
-		}
-		time.Sleep(2 * time.Millisecond)
+	if !poll(patience, cond) {
+		tb.Fatalf("never: %s", what)
 	}
 }
 
@@ -370,15 +379,11 @@ func (n *near) status() LinkStatus {
 func (n *near) settle() LinkStatus {
 	n.tb.Helper()
 	var st LinkStatus
-	deadline := time.Now().Add(20 * time.Second)
-	for {
+	if !poll(patience, func() bool {
 		st = n.status()
-		if st.State == Running && st.Account != nil && st.Account.Pending == 0 && st.InFlight == 0 && st.Gaps == 0 {
-			return st
-		}
-		if time.Now().After(deadline) {
-			n.tb.Fatalf("the link does not come to an end: %+v %+v %+v", st, st.Account, st.Error)
-		}
-		time.Sleep(2 * time.Millisecond)
+		return st.State == Running && st.Account != nil && st.Account.Pending == 0 && st.InFlight == 0 && st.Gaps == 0
+	}) {
+		n.tb.Fatalf("the link does not come to an end: %+v %+v %+v", st, st.Account, st.Error)
 	}
+	return st
 }

@@ -6,11 +6,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,12 +20,12 @@ import (
 // Whatever is cut, killed, forgotten, restored, paused and changed in whatever order: in the end each event that the pattern takes
 // stands at the far side once, in order, as it was, and the account adds up.
 func TestLinkKeepsItsPromise(t *testing.T) {
-	for seed := range uint64(propertyRuns) {
+	for seed := range *stories {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { t.Parallel(); story(t, seed) })
 	}
 }
 
-var propertyRuns = 24
+var stories = flag.Uint64("stories", 16, "how many stories TestLinkKeepsItsPromise tells")
 
 // shortConn ends in the middle of what is written.
 type shortConn struct {
@@ -135,13 +134,10 @@ func story(t *testing.T, seed uint64) {
 			if now > 0 {
 				want = rnd.Uint64N(now)
 			}
-			deadline := time.Now().Add(50 * time.Millisecond)
-			for time.Now().Before(deadline) && !paused {
-				if a := n.status().Account; a != nil && a.Main.Covered >= want {
-					break
-				}
-				time.Sleep(time.Millisecond)
-			}
+			poll(50*time.Millisecond, func() bool {
+				a := n.status().Account
+				return paused || a != nil && a.Main.Covered >= want
+			})
 		}
 	}
 	f.set(func(*far) { cuts = 0 })
@@ -195,7 +191,6 @@ func story(t *testing.T, seed uint64) {
 		}
 	}
 	a := st.Account
-	t.Logf("seed %d %s want %d account %+v %+v conns %d restored %v", seed, order, want, a.Main, a.Urgent, f.count, restored)
 	dropped := a.Main.Dropped
 	got := a.Main.Forwarded + a.Main.Known + a.Main.Refused + a.Main.Dropped
 	if a.Urgent != nil {
@@ -207,11 +202,5 @@ func story(t *testing.T, seed uint64) {
 	}
 	if a.Difference != 0 || a.Pending != 0 || a.Lost != 0 || a.Main.Covered != bus.Committed() || got != want || missing > dropped || a.Main.Gaps+a.Main.Looped != 0 {
 		t.Errorf("%d events are to be there or dropped, %d are missing; account %+v, urgent %+v", want, missing, *a, a.Urgent)
-	}
-}
-
-func init() {
-	if s := os.Getenv("RUNS"); s != "" {
-		propertyRuns, _ = strconv.Atoi(s)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
@@ -58,12 +60,9 @@ func TestLinkSaysWhatIsWrong(t *testing.T) {
 				st := n.status()
 				return st.State == c.state && st.Error != nil && strings.Contains(st.Error.Message, c.says)
 			}
-			deadline := time.Now().Add(3 * time.Second)
-			for !said() && time.Now().Before(deadline) {
-				time.Sleep(time.Millisecond)
-			}
-			if st := n.status(); !said() {
-				t.Errorf("state %s, %+v, want %s and %q", st.State, st.Error, c.state, c.says)
+			if !poll(patience, said) {
+				st := n.status()
+				t.Fatalf("state %s, %+v, want %s and %q", st.State, st.Error, c.state, c.says)
 			}
 			if st, _ := n.links.RegionStatus("far"); st.State != c.state || st.Error == nil || st.Connected != 0 || st.Links != 1 {
 				t.Errorf("the region's status is %+v", st)
@@ -151,7 +150,7 @@ func TestLinkOverTLS(t *testing.T) {
 	pool := x509.NewCertPool()
 	pool.AddCert(ours.cert)
 	f.srv.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}
-	f.srv.Config.ErrorLog = nil
+	f.srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 	f.srv.StartTLS()
 	t.Cleanup(f.stop)
 	n.link(everything)
@@ -159,16 +158,12 @@ func TestLinkOverTLS(t *testing.T) {
 	n.start()
 	says := func(what string, state State) {
 		t.Helper()
-		deadline := time.Now().Add(5 * time.Second)
-		for {
-			st := n.status()
-			if st.State == state && st.Error != nil && strings.Contains(st.Error.Message, what) && st.Error.At.After(n.changed) {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("state %s, %+v, want %s and %q", st.State, st.Error, state, what)
-			}
-			time.Sleep(time.Millisecond)
+		var st LinkStatus
+		if !poll(patience, func() bool {
+			st = n.status()
+			return st.State == state && st.Error != nil && strings.Contains(st.Error.Message, what) && st.Error.At.After(n.changed)
+		}) {
+			t.Fatalf("state %s, %+v, want %s and %q", st.State, st.Error, state, what)
 		}
 	}
 	says(`there is no region "far"`, Failing)
@@ -197,6 +192,7 @@ func TestLinkOverTLS(t *testing.T) {
 
 // An address where nobody is, and one that says nothing.
 func TestLinkWithoutAnswer(t *testing.T) {
+	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

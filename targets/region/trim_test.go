@@ -19,10 +19,10 @@ import (
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 )
 
-// large makes events of 16 KiB, so that the log has several blocks.
+// large makes events of 64 KiB, so that the log has several blocks.
 func large(i int) *event.Record {
 	r := record(i)
-	r.Event.DataContentType, r.Event.Data = "text/plain", []byte(strings.Repeat(fmt.Sprint("data ", i, " "), 16<<10/8))
+	r.Event.DataContentType, r.Event.Data = "text/plain", []byte(strings.Repeat(fmt.Sprint("data ", i, " "), 64<<10/8))
 	return r
 }
 
@@ -40,7 +40,7 @@ func TestRetentionIsCounted(t *testing.T) {
 	f.status, f.body = http.StatusServiceUnavailable, ""
 	n.region(f.srv.URL, "")
 	n.link(`"pattern":{"source":["/box"]},"start":"earliest","urgent":{"type":["alarm"]}`)
-	n.appendThose(2400, large)
+	n.appendThose(450, large)
 	n.start()
 	until(t, "the link is open", func() bool { return n.status().Account != nil })
 	if got := n.links.Needed("default"); got != 1 {
@@ -83,7 +83,7 @@ func TestRetentionIsCounted(t *testing.T) {
 	f.set(func(f *far) { f.status = 0 })
 	st := n.settle()
 	check("in the end")
-	if a := st.Account; a.Main.Forwarded+a.Urgent.Forwarded+want+alarms+a.Main.Filtered != 2400 || a.Lost != 0 {
+	if a := st.Account; a.Main.Forwarded+a.Urgent.Forwarded+want+alarms+a.Main.Filtered != 450 || a.Lost != 0 {
 		t.Errorf("account %+v %+v", a, a.Urgent)
 	}
 	if got := f.records()[0].hop.Position.Seq; got < first {
@@ -217,6 +217,7 @@ func TestRetentionWaitsForTheBucket(t *testing.T) {
 
 // The alarm is raised once, and again after the link had caught up.
 func TestBehind(t *testing.T) {
+	t.Parallel()
 	n, f := newNear(t), newFar(t).start()
 	f.status, f.body = http.StatusServiceUnavailable, ""
 	n.most = 10 * time.Millisecond

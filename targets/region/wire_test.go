@@ -44,7 +44,8 @@ func TestBatchComesBackAsItWas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		// Byte by byte a megabyte takes seconds.
+		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) })); diff != "" {
 			t.Errorf("a batch differs (-sent +read):\n%s", diff)
 		}
 	}

@@ -6,21 +6,15 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/fault"
 )
 
 // Escape writes a value so that it means nothing but itself where it is put, such as in Markdown.
 type Escape func(value string) string
 
-// Message is a template that stands in the definition of a target: words for people, or a JSON document with such words in
-// it. It has the placeholders of templates of rules, ${...}, but for ${rialto.received}, which a target does not know. It is
-// immutable and safe for concurrent use.
-type Message struct{ template template }
-
-// ParseMessage compiles a template of plain text, whatever it begins with. Values are put in as escape writes them; nil = as they
+// ParseMessage compiles a template of words for people: plain text, whatever it begins with. Values are put in as escape writes them; nil = as they
 // are. The error says what is wrong, without a pointer.
-func ParseMessage(s string, escape Escape) (*Message, error) {
+func ParseMessage(s string, escape Escape) (*Text, error) {
 	if len(s) > MaxTemplate {
 		return nil, errTemplateSize
 	}
@@ -28,7 +22,7 @@ func ParseMessage(s string, escape Escape) (*Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := compiler{parse: parseMessageReference}
+	c := compiler{parse: parseReference}
 	for _, p := range pieces {
 		if !p.placeholder {
 			c.literal(p.text)
@@ -36,14 +30,14 @@ func ParseMessage(s string, escape Escape) (*Message, error) {
 			return nil, err
 		}
 	}
-	return newMessage(&c, func(int) Escape { return escape }), nil
+	return newMessage(&c, FormPlain, func(int) Escape { return escape }), nil
 }
 
 // ParseMessageJSON compiles a JSON document whose strings are templates: one that is a placeholder and nothing else becomes the
 // value with its type. escape says by a string's pointer in the document how values in it are written, before they are
 // written as JSON; where it returns nil, that is as they are, and where it does not, the string stays a string. The error is
 // a *fault.Error with pointers into the document.
-func ParseMessageJSON(doc []byte, escape func(pointer string) Escape) (*Message, error) {
+func ParseMessageJSON(doc []byte, escape func(pointer string) Escape) (*Text, error) {
 	if len(doc) > MaxTemplate {
 		return nil, fault.Invalidf("", "%s", errTemplateSize)
 	}
@@ -53,7 +47,7 @@ func ParseMessageJSON(doc []byte, escape func(pointer string) Escape) (*Message,
 	if err != nil {
 		return nil, fault.Invalidf("", "%s", err)
 	}
-	c := compiler{doc: &d, src: src, parse: parseMessageReference, scan: scanDollar}
+	c := compiler{doc: &d, src: src, parse: parseReference, scan: scanDollar}
 	var escapes []Escape // of the fragments, in their order
 	c.inString = func(pointer string) {
 		for len(escapes) < len(c.fragments) {
@@ -63,7 +57,7 @@ func ParseMessageJSON(doc []byte, escape func(pointer string) Escape) (*Message,
 	if err := c.value(root, ""); err != nil {
 		return nil, err
 	}
-	return newMessage(&c, func(i int) Escape {
+	return newMessage(&c, FormJSON, func(i int) Escape {
 		if i < len(escapes) {
 			return escapes[i]
 		}
@@ -71,8 +65,8 @@ func ParseMessageJSON(doc []byte, escape func(pointer string) Escape) (*Message,
 	}), nil
 }
 
-func newMessage(c *compiler, escape func(fragment int) Escape) *Message {
-	t := &Message{template{fragments: c.fragments}}
+func newMessage(c *compiler, form Form, escape func(fragment int) Escape) *Text {
+	t := (&Text{form: form}).of(c.fragments)
 	for i := range t.template.fragments {
 		if f := &t.template.fragments[i]; f.reference != nil {
 			f.escape = escape(i)
@@ -81,24 +75,7 @@ func newMessage(c *compiler, escape func(fragment int) Escape) *Message {
 	return t
 }
 
-var (
-	errTemplateSize = errors.New("a template has at most 32768 bytes")
-	errReceived     = errors.New("${rialto.received} is for transforms of rules: a target does not know when an event was received")
-)
-
-func parseMessageReference(name string) (*reference, error) {
-	r, err := parseReference(name)
-	if err == nil && r.variable == varReceived {
-		return nil, errReceived
-	}
-	return r, err
-}
-
-// Render fills the template in. For the same event and context the result is the same, byte for byte. The error says why
-// nothing could be rendered and holds nothing of the event.
-func (t *Message) Render(ev *event.Event, rc RenderContext) ([]byte, error) {
-	return t.template.render(ev, rc)
-}
+var errTemplateSize = errors.New("a template has at most 32768 bytes")
 
 // appendEscapedReference appends what a placeholder stands for, as text that escape has written.
 func (v *view) appendEscapedReference(dst []byte, f *fragment) ([]byte, error) {

@@ -19,15 +19,9 @@ func (t *template) render(ev *event.Event, rc RenderContext) ([]byte, error) {
 	}
 	dst := make([]byte, 0, 256)
 	for _, s := range t.fragments {
-		switch {
-		case s.reference == nil:
+		if s.reference == nil {
 			dst = append(dst, s.literal...)
-		case s.escape != nil:
-			dst, err = v.appendEscapedReference(dst, &s)
-		default:
-			dst, err = v.appendReference(dst, s.reference, s.context)
-		}
-		if err != nil {
+		} else if dst, err = v.appendReference(dst, s.reference, s.context); err != nil {
 			return nil, err
 		}
 		if len(dst) > MaxOutput {

@@ -38,7 +38,8 @@ const (
 // secretsPrefix is what the names of secrets begin with in placeholders. No path of an event can.
 const secretsPrefix = "secret."
 
-// Text is a template that others than transforms have: of a URL, a header, a body. It is immutable and safe for concurrent use.
+// Text is a template that others than transforms have: of a URL, a header, a body, or words for people (ParseMessage). It is
+// immutable and safe for concurrent use.
 type Text struct {
 	form     Form
 	template template
@@ -188,7 +189,12 @@ func (t *Text) Fill(f *Filler) ([]byte, error) {
 			continue
 		}
 		before := len(dst)
-		if dst, err = f.view.appendReference(dst, s.reference, s.context); err != nil {
+		if s.escape != nil {
+			dst, err = f.view.appendEscapedReference(dst, &s)
+		} else {
+			dst, err = f.view.appendReference(dst, s.reference, s.context)
+		}
+		if err != nil {
 			return nil, err
 		}
 		if s.context == inPath && len(dst) == before {

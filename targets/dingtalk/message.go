@@ -53,14 +53,14 @@ type config struct {
 // settings is a config that has been read.
 type settings struct {
 	message                    string
-	title, text, link, picture *rules.Message // nil = the default
+	title, text, link, picture *rules.Text // nil = the default
 	buttons                    []button
 	mobiles, users             []string
 	all                        bool
 	slots                      []targets.SecretSlot
 }
 
-type button struct{ title, url *rules.Message }
+type button struct{ title, url *rules.Text }
 
 func parse(cfg json.RawMessage, checkURL func(string) error) (*settings, error) {
 	var c config
@@ -269,7 +269,7 @@ func (t *target) card(d targets.Delivery) (object, error) {
 }
 
 // address fills a URL in. It must be one that a click may open.
-func (t *target) address(text *rules.Message, d targets.Delivery, what string) (string, error) {
+func (t *target) address(text *rules.Text, d targets.Delivery, what string) (string, error) {
 	s, err := notice.Render(text, d)
 	if err != nil {
 		return "", err

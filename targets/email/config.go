@@ -88,8 +88,8 @@ type settings struct {
 	from          *mail.Address
 	to, cc, bcc   []address
 	replyTo       *address
-	subject       *rules.Message // nil = the default
-	text, html    *rules.Message // nil = none; neither is the default text
+	subject       *rules.Text // nil = the default
+	text, html    *rules.Text // nil = none; neither is the default text
 	attach        bool
 	maxSize       int
 	slots         []targets.SecretSlot
@@ -98,7 +98,7 @@ type settings struct {
 // address is a place for an address in a mail. Values of the event may fill it.
 type address struct {
 	pointer string
-	text    *rules.Message
+	text    *rules.Text
 }
 
 // defaultPorts are where servers listen.

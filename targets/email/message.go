@@ -136,7 +136,7 @@ func (t *target) write(m *gomail.Msg, d targets.Delivery) error {
 	}
 	for _, part := range []struct {
 		kind gomail.ContentType
-		text *rules.Message
+		text *rules.Text
 	}{{gomail.TypeTextPlain, t.text}, {gomail.TypeTextHTML, t.html}} {
 		if part.text == nil {
 			continue

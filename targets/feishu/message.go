@@ -47,7 +47,7 @@ type config struct {
 // settings is a config that has been read.
 type settings struct {
 	message           string
-	title, text, card *rules.Message // nil = the default
+	title, text, card *rules.Text // nil = the default
 	mentioned         []string
 	slots             []targets.SecretSlot
 }
@@ -110,7 +110,7 @@ func escape(s string) string { return entities.Replace(notice.Block(s)) }
 func escapeText(s string) string { return notice.Apart(s, "<at", "</at") }
 
 // readCard reads the template of a card. Values are escaped in what Feishu reads as Markdown.
-func readCard(f *notice.Form, raw json.RawMessage) *rules.Message {
+func readCard(f *notice.Form, raw json.RawMessage) *rules.Text {
 	if len(raw) == 0 {
 		return nil
 	}

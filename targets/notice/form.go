@@ -67,7 +67,7 @@ func isURL(text string) error {
 var guard = egress.New(egress.Options{})
 
 // Text reads a template of text; nil when it is empty, or wrong.
-func (f *Form) Text(pointer, text string, escape rules.Escape) *rules.Message {
+func (f *Form) Text(pointer, text string, escape rules.Escape) *rules.Text {
 	if text == "" {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (f *Form) Text(pointer, text string, escape rules.Escape) *rules.Message {
 
 // JSON reads a template that is a JSON document; nil when there is none, or it is wrong. escape is that of
 // rules.ParseMessageJSON.
-func (f *Form) JSON(pointer string, raw json.RawMessage, escape func(pointer string) rules.Escape) *rules.Message {
+func (f *Form) JSON(pointer string, raw json.RawMessage, escape func(pointer string) rules.Escape) *rules.Text {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
 	}

@@ -25,8 +25,12 @@ import (
 )
 
 // Render fills a template in for a delivery. The error is a permanent *targets.Error: the same event gives the same again.
-func Render(t *rules.Message, d targets.Delivery) (string, error) {
-	b, err := t.Render(d.Event, rules.RenderContext{Rule: d.Rule, Bus: d.Bus})
+func Render(t *rules.Text, d targets.Delivery) (string, error) {
+	f, err := rules.NewFiller(d.Event, rules.RenderContext{Rule: d.Rule, Bus: d.Bus, Received: d.Received}, nil)
+	var b []byte
+	if err == nil {
+		b, err = t.Fill(f)
+	}
 	if err != nil {
 		return "", &targets.Error{Reason: targets.ReasonTransform, Permanent: true, Err: err}
 	}

@@ -33,7 +33,7 @@ const (
 var escape rules.Escape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace
 
 // readBlocks reads the template of blocks. Values are escaped in texts that Slack looks for markup in.
-func readBlocks(f *notice.Form, raw json.RawMessage) *rules.Message {
+func readBlocks(f *notice.Form, raw json.RawMessage) *rules.Text {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
 	}

@@ -69,9 +69,9 @@ type config struct {
 type settings struct {
 	hook    bool        // messages go to an incoming webhook
 	api     string      // or there
-	channel *rules.Message // with a token
-	text    *rules.Message // nil = the title
-	blocks  *rules.Message // nil = none, or the default if there is no text either
+	channel *rules.Text // with a token
+	text    *rules.Text // nil = the title
+	blocks  *rules.Text // nil = none, or the default if there is no text either
 	unfurl  bool
 	slots   []targets.SecretSlot
 }

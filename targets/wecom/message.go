@@ -35,7 +35,7 @@ type config struct {
 // settings is a config that has been read.
 type settings struct {
 	message  string
-	text     *rules.Message // nil = the default
+	text     *rules.Text // nil = the default
 	users    []string
 	mobiles  []string
 	mentions string // behind a text of Markdown

@@ -96,7 +96,7 @@ var refusals = map[int]notice.Refusal{
 }
 
 // judge says what became of a message. A bot answers in one of two forms, and at times in both.
-func judge(a outbound.Said) *targets.Error {
+func judge(a outbound.Answer) *targets.Error {
 	var answer struct {
 		Code       *int   `json:"code"`
 		Message    string `json:"msg"`

@@ -68,8 +68,9 @@ func (t Terms) refusal(status int, retryAfter time.Duration) *targets.Error {
 
 // Answer is what came back. The zero value is no answer.
 type Answer struct {
+	Status int
 	Header http.Header // also of an answer that refuses
-	Body   []byte      // of one that accepts, as much as the terms want
+	Body   []byte      // as much of it as was asked for; of one that refuses only what a judge reads
 	Cut    bool        // the body is longer
 
 	resp *http.Response
@@ -100,7 +101,7 @@ func Ask(ctx context.Context, client *http.Client, m Message, t Terms, now func(
 		e := failure(ctx, err)
 		return targets.Result{Exchange: a.failed(e)}, ans, e
 	}
-	ans.Header, ans.resp, ans.hide = resp.Header, resp, m.Hide
+	ans.Status, ans.Header, ans.resp, ans.hide = resp.StatusCode, resp.Header, resp, m.Hide
 	res = targets.Result{Status: resp.StatusCode, Exchange: a.exchange()}
 	if e := t.refusedBy(resp, m.Hide, now); e != nil {
 		res.Head, _ = readRefusal(resp, m.Hide) // the status has said it; how the rest of the answer fares does not matter

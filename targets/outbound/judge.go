@@ -12,17 +12,10 @@ import (
 	"github.com/rialto-bridge/rialto/targets"
 )
 
-// Said is what a far side said, whatever the status.
-type Said struct {
-	Status int
-	Header http.Header
-	Body   []byte // its first 64 KiB
-}
-
 // Judge is Exchange for far sides that say in the body what became of a message, also beside a status of success. judge reads
 // the answer: an error that it returns is what came of the attempt, and nil leaves it to the status. The error may repeat
 // what the far side said: what of it Hide names is taken out, and the rest is sanitised.
-func Judge(ctx context.Context, client *http.Client, m Message, now func() time.Time, judge func(Said) *targets.Error) (targets.Result, error) {
+func Judge(ctx context.Context, client *http.Client, m Message, now func() time.Time, judge func(Answer) *targets.Error) (targets.Result, error) {
 	a := begin(ctx)
 	m.Header["User-Agent"] = userAgent
 	resp, err := a.send(client, &m)
@@ -38,7 +31,7 @@ func Judge(ctx context.Context, client *http.Client, m Message, now func() time.
 		e.Status, res.Head = resp.StatusCode, headOf(resp, nil, m.Hide)
 		return res, e
 	}
-	if own := judge(Said{resp.StatusCode, resp.Header, body}); own != nil {
+	if own := judge(Answer{Status: resp.StatusCode, Header: resp.Header, Body: body}); own != nil {
 		own.Status = resp.StatusCode
 		if own.Err != nil {
 			own.Err = errors.New(clip(hide(own.Err.Error(), m.Hide), maxText))

@@ -18,15 +18,15 @@ import (
 )
 
 // ask makes one attempt, which the body of the answer decides: no, or no for good.
-func ask(t *testing.T, ctx context.Context, srv string, hide ...string) (targets.Result, *targets.Error, []outbound.Said) {
+func ask(t *testing.T, ctx context.Context, srv string, hide ...string) (targets.Result, *targets.Error, []outbound.Answer) {
 	t.Helper()
 	u, err := url.Parse(srv)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var answers []outbound.Said
+	var answers []outbound.Answer
 	m := outbound.Message{Method: http.MethodPost, URL: u, Header: http.Header{}, Body: []byte("hello"), Hide: hide}
-	res, err := outbound.Judge(ctx, client(t, loopback(), nil), m, time.Now, func(a outbound.Said) *targets.Error {
+	res, err := outbound.Judge(ctx, client(t, loopback(), nil), m, time.Now, func(a outbound.Answer) *targets.Error {
 		answers = append(answers, a)
 		said := string(a.Body)
 		if !strings.HasPrefix(said, "no") {

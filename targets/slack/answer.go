@@ -41,7 +41,7 @@ var refusals = map[string]targets.Reason{
 
 // judge says what became of a message: Slack answers an incoming webhook with a word, and chat.postMessage with 200 and JSON
 // whatever has become of it.
-func (t *target) judge(a outbound.Said) *targets.Error {
+func (t *target) judge(a outbound.Answer) *targets.Error {
 	code, accepted := said(a.Body, t.hook)
 	success := a.Status < 300
 	if accepted && success {

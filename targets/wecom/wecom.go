@@ -93,7 +93,7 @@ var refusals = map[int]notice.Refusal{
 }
 
 // judge says what became of a message.
-func judge(a outbound.Said) *targets.Error {
+func judge(a outbound.Answer) *targets.Error {
 	var answer struct {
 		Code    *int   `json:"errcode"`
 		Message string `json:"errmsg"`

@@ -101,20 +101,34 @@ func (f *Form) JSON(pointer string, raw json.RawMessage, escape func(pointer str
 // minHidden is how long a part of a URL is that may be a key. What is shorter is a word of the path, or a name.
 const minHidden = 16
 
-// Hide returns what nobody may be shown of a URL that is a secret, longer texts before those they hold, followed by others.
+// Hide returns what nobody may be shown of a URL that is a secret, and of other secrets, longer texts before those they hold.
 func Hide(u *url.URL, others ...string) []string {
-	hidden := append([]string{u.String(), u.RequestURI()}, others...)
+	hidden := []string{u.String(), u.RequestURI()}
 	for _, part := range strings.Split(u.EscapedPath(), "/") {
 		if len(part) >= minHidden {
 			hidden = append(hidden, part)
 		}
 	}
 	for _, values := range u.Query() {
-		for _, v := range values {
-			hidden = append(hidden, v, url.QueryEscape(v))
-		}
+		others = append(others, values...)
 	}
-	hidden = slices.DeleteFunc(hidden, func(s string) bool { return len(s) < 4 })
+	for _, o := range others {
+		hidden = append(hidden, Forms(o)...)
+	}
+	return inOrder(hidden)
+}
+
+// Forms returns a secret in the forms in which a far side may repeat it: as it is, and as it stands in a URL, a form and JSON.
+func Forms(secret string) []string {
+	quoted, err := json.Marshal(secret)
+	if err != nil {
+		quoted = []byte(`""`) // which no text gives
+	}
+	return inOrder([]string{secret, url.QueryEscape(secret), url.PathEscape(secret), string(quoted[1 : len(quoted)-1])})
+}
+
+func inOrder(hidden []string) []string {
+	hidden = slices.DeleteFunc(hidden, func(s string) bool { return len(s) < 4 }) // it would be found where it does not stand
 	slices.SortFunc(hidden, func(a, b string) int {
 		if len(a) != len(b) {
 			return len(b) - len(a)

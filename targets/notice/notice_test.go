@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/fault"
@@ -214,6 +215,9 @@ func TestHide(t *testing.T) {
 	}
 	want := []string{u.String(), "/services/T0/abcdefghijklmnop?access_token=a%2Fb%2Fc&x=1", "abcdefghijklmnop", "a%2Fb%2Fc", "secret", "a/b/c"}
 	if diff := cmp.Diff(want, notice.Hide(u, "secret", "x")); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"k%22%3C+%26", "k%22%3C%20&", `k\"\u003c \u0026`, `k"< &`}, notice.Forms(`k"< &`), cmpopts.SortSlices(strings.Compare)); diff != "" {
 		t.Error(diff)
 	}
 }

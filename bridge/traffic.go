@@ -189,6 +189,21 @@ func (b *Bridge) Rules(ctx context.Context, bus string) ([]*rules.Rule, error) {
 	return out, nil
 }
 
+// TargetReads lists what a target looks at in the events that it is sent, with pointers into its definition.
+func (b *Bridge) TargetReads(target string) []rules.Read {
+	l := b.lane(target)
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	t, ok := l.target.(targets.Reading)
+	l.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	return t.Reads()
+}
+
 // Ordering returns how a target's deliveries are ordered; nil if they are not, or there is no such target.
 func (b *Bridge) Ordering(target string) *targets.Ordering {
 	if l := b.lane(target); l != nil {

@@ -174,17 +174,20 @@ func (t *Transform) reads(pointer string) []Read {
 	case t.template == nil:
 		return nil
 	}
-	var out []Read
-	at := pointer + "/transform/template"
-	for _, f := range t.template.fragments {
+	return t.template.reads(pointer + "/transform/template")
+}
+
+// reads is what a template looks at, which stands at pointer.
+func (t *template) reads(pointer string) (out []Read) {
+	for _, f := range t.fragments {
 		switch ref := f.reference; {
 		case ref == nil:
 		case ref.path != nil:
-			out = append(out, ref.path.read(at, false))
+			out = append(out, ref.path.read(pointer, f.context == inPath)) // a URL has no empty segment
 		case ref.expression != nil:
-			out = append(out, ref.expression.Reads(at)...)
+			out = append(out, ref.expression.Reads(pointer)...)
 		case ref.variable == varEvent:
-			out = append(out, Read{Pointer: at, Whole: true})
+			out = append(out, Read{Pointer: pointer, Whole: true})
 		}
 	}
 	return out

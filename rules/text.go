@@ -158,6 +158,9 @@ func (t *Text) Static() bool { return t.static }
 // Secret reports whether secrets are filled in.
 func (t *Text) Secret() bool { return t.secrets }
 
+// Reads lists what a text looks at, which stands at pointer.
+func (t *Text) Reads(pointer string) []Read { return t.template.reads(pointer) }
+
 // Sample is the text with each placeholder as if it stood for x; in JSON, for null where a value stands.
 func (t *Text) Sample() string {
 	var b strings.Builder

@@ -47,6 +47,12 @@ type Warner interface {
 	Warnings() []rules.Warning
 }
 
+// Reading is a Target that looks into the events which it is sent.
+type Reading interface {
+	// Reads lists what it looks at, with pointers into its definition. It does not block.
+	Reads() []rules.Read
+}
+
 // Paced is a Target that knows how fast it may be sent deliveries.
 type Paced interface {
 	// Pace is a limit beside that of the delivery policy, of which the slower one counts; zero = none. It may change with every

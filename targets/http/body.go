@@ -29,14 +29,16 @@ const (
 
 // body is what a request has in it: the event, a text, or a form.
 type body struct {
-	event string // one of the bodies above; "" = a template
-	text  *rules.Text
-	form  []formField // sorted by name
+	event   string // one of the bodies above; "" = a template
+	pointer string // of text
+	text    *rules.Text
+	form    []formField // sorted by name
 }
 
 type formField struct {
-	name string // encoded
-	text *rules.Text
+	name    string // encoded
+	pointer string
+	text    *rules.Text
 }
 
 func (b *body) static() bool {
@@ -89,6 +91,7 @@ func (r *reader) readJSON(raw json.RawMessage) {
 	if r.contentType == "" {
 		r.contentType = typeJSON
 	}
+	r.body.pointer = "/config/body/json"
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
 		r.body.text = r.text("/body/json", s, rules.FormJSON)
@@ -129,7 +132,7 @@ func (r *reader) readForm(form map[string]string) {
 	r.contentType = typeForm
 	for _, name := range slices.Sorted(maps.Keys(form)) {
 		if t := r.text("/body/form"+fault.Pointer(name), form[name], rules.FormPlain); t != nil {
-			r.body.form = append(r.body.form, formField{url.QueryEscape(name), t})
+			r.body.form = append(r.body.form, formField{url.QueryEscape(name), "/config/body/form" + fault.Pointer(name), t})
 		}
 	}
 }
@@ -149,6 +152,7 @@ func (r *reader) readText(s string) {
 	case strings.HasSuffix(media, "/xml") || strings.HasSuffix(media, "+xml") || media == "text/html":
 		form = rules.FormXML
 	}
+	r.body.pointer = "/config/body/text"
 	r.body.text = r.text("/body/text", s, form)
 }
 

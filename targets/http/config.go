@@ -44,8 +44,9 @@ type settings struct {
 
 // header is a header that is a template.
 type header struct {
-	name string
-	text *rules.Text
+	name    string
+	pointer string
+	text    *rules.Text
 }
 
 // reader reads a config.
@@ -105,7 +106,7 @@ func (r *reader) header(name, text string) (taken bool, err error) {
 	}
 	t, err := rules.ParseText(text, rules.FormPlain, r.secrets)
 	if err == nil {
-		r.headers = append(r.headers, header{name, t})
+		r.headers = append(r.headers, header{name, "/config/headers" + fault.Pointer(name), t})
 	}
 	return true, err
 }

@@ -83,6 +83,21 @@ func (s *settings) named(values map[string]string) (map[string]string, error) {
 // Warnings implements targets.Warner.
 func (t *target) Warnings() []rules.Warning { return t.sender.Warnings() }
 
+// Reads implements targets.Reading.
+func (t *target) Reads() []rules.Read {
+	out := t.url.Reads("/config/url")
+	for _, h := range t.headers {
+		out = append(out, h.text.Reads(h.pointer)...)
+	}
+	if t.body.text != nil {
+		out = append(out, t.body.text.Reads(t.body.pointer)...)
+	}
+	for _, f := range t.body.form {
+		out = append(out, f.text.Reads(f.pointer)...)
+	}
+	return out
+}
+
 // Deliver makes one attempt. It implements targets.Target.
 func (t *target) Deliver(ctx context.Context, d targets.Delivery) (targets.Result, error) {
 	creds, err := t.sender.Credentials(t.env.Now())

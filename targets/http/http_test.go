@@ -222,6 +222,26 @@ answer: {path: $.code, equals: [0, "ok"], permanent: [21211]}
 	}
 }
 
+// What the templates look at is told, with where they stand.
+func TestReads(t *testing.T) {
+	made := target(t, `
+url: https://h.example/${data.account}?q=${subject}
+headers: {X-Level: "${data.level}", X-Fixed: a}
+body: {form: {a/b: "${data.text}", c: "${data.n + 1}", d: d}}
+`)
+	var got []string
+	for _, r := range made.(targets.Reading).Reads() {
+		got = append(got, fmt.Sprint(r.Path, " ", r.Pointer, " ", r.Needed))
+	}
+	const want = "/data/account /config/url true; /subject /config/url false; /data/level /config/headers/X-Level false; /data/text /config/body/form/a~1b false; /data/n /config/body/form/c false"
+	if strings.Join(got, "; ") != want {
+		t.Errorf("reads %s", strings.Join(got, "; "))
+	}
+	if reads := target(t, "url: https://h.example/\nbody: {json: {a: \"${data.x}\"}}").(targets.Reading).Reads(); len(reads) != 1 || reads[0].Pointer != "/config/body/json" {
+		t.Errorf("reads %+v", reads)
+	}
+}
+
 // Bodies of all sorts.
 func TestBodies(t *testing.T) {
 	const data = `{"v": "a<b & \"c\"", "n": [1]}`

@@ -56,6 +56,7 @@ type Bridge interface {
 	Rules(ctx context.Context, bus string) ([]*rules.Rule, error)
 	Traffic(ctx context.Context, bus string) (bridge.Traffic, error)
 	Ordering(target string) *targets.Ordering
+	TargetReads(target string) []rules.Read
 	Checks() []bridge.Check
 	// Position is the last committed position of a bus; its sequence is 0 when the bus is empty.
 	Position(bus string) (event.Position, error)

@@ -37,7 +37,8 @@ func (a *API) busRules(ctx context.Context, buses []string) ([]*busRule, error) 
 }
 
 // readsFor lists what decides about, or goes into, the deliveries to a target of the rule: what the rule looks at before it
-// knows where to, the target's transform, and the key of its order.
+// knows where to, the target's transform, the key of its order, and what the target itself looks at; of data that a transform has
+// made, nothing is said.
 func (a *API) readsFor(r *busRule, target string) []rules.Read {
 	if r.reads == nil {
 		r.reads = r.rule.Reads()
@@ -54,13 +55,25 @@ func (a *API) readsFor(r *busRule, target string) []rules.Read {
 			out = append(out, read)
 		}
 	}
+	for _, read := range a.o.Bridge.TargetReads(target) {
+		if r.transforms(target) && (len(read.Path) == 0 || read.Path[0].Name == "data") {
+			continue
+		}
+		read.Target = target
+		out = append(out, read)
+	}
 	return out
+}
+
+// transforms reports whether the rule makes other data of an event for a target.
+func (r *busRule) transforms(target string) bool {
+	return slices.ContainsFunc(r.rule.Targets, func(t rules.RuleTarget) bool { return t.Target == target && t.Transform != nil })
 }
 
 // readDoc is a Read as it is answered.
 type readDoc struct {
 	Path      string   `json:"path"` // JSON pointer into the event; * stands for each item or member, "" for the whole event
-	By        string   `json:"by"`   // JSON pointer into the rule; into the target for its order
+	By        string   `json:"by"`   // JSON pointer into the rule; into the target for its order and its templates
 	Whole     bool     `json:"whole,omitempty"`
 	Needed    bool     `json:"needed,omitempty"`
 	Either    bool     `json:"either,omitempty"`

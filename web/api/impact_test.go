@@ -188,6 +188,38 @@ func TestImpactOfMany(t *testing.T) {
 	s.do("POST", "/v1/schemas/shop/Row:impact", `{"schema":{"type":"record","name":"r","fields":[]}}`).want(t, http.StatusUnsupportedMediaType)
 }
 
+// What a target looks at itself counts as well, unless a transform has made other data of the event.
+func TestImpactOnTargets(t *testing.T) {
+	s := start(t)
+	const at = "/v1/schemas/shop/Parcel"
+	s.do("POST", at+"/versions", texted(parcelText)).want(t, http.StatusCreated)
+	s.do("PUT", at+"/types/parcel", "").want(t, http.StatusOK)
+	s.addRule(`{"name":"as-it-is","pattern":{"type":["parcel"]},"targets":[{"target":"sms"}]}`)
+	s.addRule(`{"name":"made","pattern":{"type":["parcel"]},"targets":[{"target":"sms","transform":{"template":{"id":"${data.id}"}}}]}`)
+	text, err := rules.ParseText("https://sms.example.com/${data.state}?by=${subject}", rules.FormURL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.bridge.reads = map[string][]rules.Read{"sms": text.Reads("/config/url")}
+	next := strings.Replace(parcelText, `"state":{"enum":["new","sent","lost"]},`, "", 1)
+	if next == parcelText {
+		t.Fatal("the schema does not hold that")
+	}
+	got := into[impactAnswer](t, s.do("POST", at+":impact", texted(next)).want(t, http.StatusOK))
+	verdicts := map[string]string{}
+	for _, c := range got.Consumers {
+		verdicts[c.Rule] = c.Verdict
+		for _, r := range c.Reasons {
+			if c.Rule == "as-it-is" && r.Verdict == "breaks" && (r.Path != "/data/state" || r.By != "/config/url") {
+				t.Errorf("%+v", r)
+			}
+		}
+	}
+	if fmt.Sprint(verdicts) != "map[as-it-is:breaks made:unaffected]" {
+		t.Errorf("%+v", got.Consumers)
+	}
+}
+
 func TestCatalog(t *testing.T) {
 	s := start(t)
 	const at = "/v1/schemas/shop/Parcel"

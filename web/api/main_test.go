@@ -47,7 +47,8 @@ type fakeBridge struct {
 	rules    []*rules.Rule
 	traffic  map[string][]bridge.TypeTraffic
 	ordering map[string]*targets.Ordering
-	asked    any // the last query
+	reads    map[string][]rules.Read // of targets
+	asked    any                     // the last query
 	jobs     []bridge.Job
 	kept     []bridge.Kept
 }
@@ -188,6 +189,12 @@ func (f *fakeBridge) Traffic(_ context.Context, bus string) (bridge.Traffic, err
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return bridge.Traffic{Since: arrived, Types: f.traffic[bus]}, f.bus(bus)
+}
+
+func (f *fakeBridge) TargetReads(target string) []rules.Read {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.reads[target]
 }
 
 func (f *fakeBridge) Ordering(target string) *targets.Ordering {

@@ -342,6 +342,19 @@ func (l *line) start(ctx context.Context) {
 	l.wait = func() { <-done; <-done }
 }
 
+// lastWords is how long a line that cannot be written to is read for why.
+const lastWords = 250 * time.Millisecond
+
+// hear waits until the line has ended for a reason of its own, but not for long.
+func (l *line) hear() {
+	timer := time.NewTimer(lastWords)
+	defer timer.Stop()
+	select {
+	case <-l.ctx.Done():
+	case <-timer.C:
+	}
+}
+
 // end closes the line and waits for its goroutines.
 func (l *line) end() {
 	l.cancel(nil)

@@ -218,6 +218,8 @@ func (o *owner) close(ctx context.Context) {
 		}
 	}
 	o.publish()
+	o.l.metrics.lagEvents.Set(0) // whoever has the link now knows it
+	o.l.metrics.lagSeconds.Set(0)
 }
 
 // run connects, and connects again, until ctx is done or something else than a line does not work.

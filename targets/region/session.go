@@ -396,7 +396,7 @@ func (s *session) send(t *track, r *run, now time.Time) error {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		// The reader knows better why, if the far side has said it.
+		s.line.hear() // the far side may have said why
 		s.line.cancel(asTrouble(err))
 		return context.Cause(s.line.ctx)
 	}

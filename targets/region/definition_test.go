@@ -119,7 +119,7 @@ func TestParseLinkNamesTheField(t *testing.T) {
 		return `{"name":"up","region":"eu","pattern":{"type":["a"]},` + fields + `}`
 	}
 	for doc, pointers := range map[string]string{
-		`{}`: "/name /pattern /region",
+		`{}`: "/name /region",
 		`{"name":"up","region":"eu","pattern":{}}`:                          "/pattern",
 		`{"name":"up","region":"eu","pattern":{"type":["a"],"type":["b"]}}`: "/pattern/type",
 		`{"name":"up","region":"eu","pattern":{"type":"a"}}`:                "/pattern/type",

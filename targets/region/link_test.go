@@ -3,9 +3,14 @@
 package region
 
 import (
+	"bytes"
+	"context"
+	"crypto/rand"
 	"errors"
+	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -299,4 +304,100 @@ func TestStates(t *testing.T) {
 	if _, at, err := states.get(t.Context(), "up"); err != nil || at != 0 {
 		t.Errorf("revision %d, %v", at, err)
 	}
+}
+
+// slowConn is a line of so many bytes a second behind a buffer that takes all at once, as those of systems and routers do.
+type slowConn struct {
+	net.Conn
+	rate   int
+	closed chan struct{}
+	once   sync.Once
+	mu     sync.Mutex // guards below
+	buf    []byte
+}
+
+func newSlowConn(c net.Conn, rate int) *slowConn {
+	s := &slowConn{Conn: c, rate: rate, closed: make(chan struct{})}
+	go s.run()
+	return s
+}
+
+func (s *slowConn) run() {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-s.closed:
+			return
+		}
+		s.mu.Lock()
+		n := min(len(s.buf), s.rate/100)
+		out := bytes.Clone(s.buf[:n])
+		s.buf = s.buf[n:]
+		s.mu.Unlock()
+		if _, err := s.Conn.Write(out); err != nil {
+			return
+		}
+	}
+}
+
+func (s *slowConn) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.buf = append(s.buf, p...)
+	return len(p), nil
+}
+
+func (s *slowConn) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	return s.Conn.Close()
+}
+
+// Without a cap a slow line is found out: what is urgent does not wait behind megabytes that are under way, and no line is given up.
+func TestSlowLine(t *testing.T) {
+	t.Parallel()
+	n, f := newNear(t), newFar(t).start()
+	n.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return newSlowConn(c, 100_000), nil
+	}
+	n.region(f.srv.URL, "")
+	n.link(everything + `,"urgent":{"type":["now"]}`)
+	n.appendThose(3000, func(i int) *event.Record {
+		r := record(i)
+		r.Event.Data = make([]byte, 1000)
+		rand.Read(r.Event.Data) //nolint:errcheck // never fails
+		r.Event.DataContentType = ""
+		return r
+	})
+	n.start()
+	until(t, "the line is at work", func() bool { return len(f.records()) > 150 })
+	for i := range 3 {
+		began := time.Now()
+		n.appendThose(1, func(int) *event.Record {
+			r := record(i)
+			r.Event.Type = "now"
+			return r
+		})
+		until(t, "what is urgent arrives", func() bool { return urgentOf(f) == i+1 })
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("what is urgent took %v", took)
+		}
+	}
+	if len(f.records()) > 2500 || f.count != 1 {
+		t.Errorf("%d events arrived over %d connections", len(f.records()), f.count)
+	}
+}
+
+func urgentOf(f *far) (n int) {
+	for _, r := range f.records() {
+		if r.lane == Urgent {
+			n++
+		}
+	}
+	return n
 }

@@ -16,7 +16,10 @@ import (
 // Limits of what is under way, and of a batch.
 const (
 	maxFlights  = 64
-	maxFlying   = 8 << 20   // bytes, uncompressed
+	maxFlying   = 8 << 20  // bytes, uncompressed
+	firstFlying = 64 << 10 // of a new line, until its acks show what it takes
+	leastFlying = 16 << 10 // of a slow one
+	quickAck    = time.Second
 	batchBytes  = 256 << 10 // uncompressed
 	leastBatch  = 1 << 10
 	batchTime   = 4 // a batch has the bandwidth of one in so many of a second
@@ -32,10 +35,13 @@ type session struct {
 	pace    *pace
 	links   int // that share the bandwidth
 	tracks  [lanes]track
-	flights []flight // in the order in which they were sent
-	flying  int      // bytes of them
-	events  int      // of them
-	waived  int      // bytes that main has a right to before urgent goes on, times gapShare-1
+	flights []flight  // in the order in which they were sent
+	flying  int       // bytes of them
+	window  int       // how many there may be: what a slow line has taken delays what is urgent
+	acked   time.Time // when the last ack came
+	shrunk  time.Time // when window became smaller
+	events  int       // of them
+	waived  int       // bytes that main has a right to before urgent goes on, times gapShare-1
 }
 
 // flight is a batch under way.
@@ -52,7 +58,7 @@ type flight struct {
 // serve works on a line until it ends.
 func (o *owner) serve(ctx context.Context, ln *line, d *destination) error {
 	_, links := o.l.ls.region(o.def.Region)
-	s := &session{o: o, line: ln, pace: d.pace, links: max(1, links)}
+	s := &session{o: o, line: ln, pace: d.pace, links: max(1, links), window: firstFlying}
 	far := &ln.welcome.Done
 	for l := range lanes {
 		t := &s.tracks[l]
@@ -160,7 +166,7 @@ func (s *session) due(now time.Time) time.Duration {
 // step sends a batch if it can, or looks on for one. moved says that there may be more to do at once; else there is nothing to do
 // for wait.
 func (s *session) step(now time.Time) (moved bool, wait time.Duration, err error) {
-	if len(s.flights) > 0 && now.Sub(s.flights[0].sent) > ackTime {
+	if len(s.flights) > 0 && now.Sub(s.flights[0].sent) > ackTime && now.Sub(s.acked) > ackTime {
 		return false, 0, &trouble{Connecting, errors.New("the region does not acknowledge what was sent"), 0}
 	}
 	if s.o.floor > 0 && now.After(s.o.until) {
@@ -168,7 +174,7 @@ func (s *session) step(now time.Time) (moved bool, wait time.Duration, err error
 	}
 	committed := s.o.bus.Committed()
 	limit := s.batchLimit()
-	room := len(s.flights) < maxFlights && s.flying < maxFlying
+	room := len(s.flights) < maxFlights && s.flying < s.window
 	blocked := s.pace.wait(now)
 	urgent, main := &s.tracks[Urgent], &s.tracks[Main]
 	strict := s.o.def.Ordering == OrderLog
@@ -216,11 +222,11 @@ func (s *session) step(now time.Time) (moved bool, wait time.Duration, err error
 
 // batchLimit is how many bytes a batch should have: what is urgent is never to wait long behind one.
 func (s *session) batchLimit() int {
-	rate := s.pace.limit()
-	if rate == 0 {
-		return s.o.l.ls.batch
+	most := int64(min(s.o.l.ls.batch, s.window/batchTime))
+	if rate := s.pace.limit(); rate > 0 {
+		most = min(most, rate/batchTime/int64(s.links))
 	}
-	return int(max(leastBatch, min(int64(s.o.l.ls.batch), rate/batchTime/int64(s.links))))
+	return int(max(leastBatch, most))
 }
 
 // look reads on in the run of a lane that goes on, and fills its batch. It is false when there is none.
@@ -426,6 +432,7 @@ func (s *session) ack(a Ack) error {
 	}
 	s.flights = s.flights[1:]
 	s.flying -= f.bytes
+	s.adapt(&f, time.Now())
 	s.events -= f.count
 
 	o := s.o
@@ -454,6 +461,19 @@ func (s *session) ack(a Ack) error {
 	}
 	o.publish()
 	return nil
+}
+
+// adapt has more under way while acks come at once, and less when they do not: what is under way on a slow line, where no
+// cap says how slow it is, would keep back what is urgent, and the answer to a ping.
+func (s *session) adapt(f *flight, now time.Time) {
+	s.acked = now
+	if now.Sub(f.sent) > quickAck {
+		if s.shrunk.Before(f.sent) { // once for all that were under way
+			s.window, s.shrunk = max(leastFlying, s.window/2), now
+		}
+		return
+	}
+	s.window = min(maxFlying, s.window+f.bytes)
 }
 
 // trimmed has the lanes pass over what retention takes.

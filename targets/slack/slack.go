@@ -146,7 +146,7 @@ func (t *target) Deliver(ctx context.Context, d targets.Delivery) (targets.Resul
 		m.Hide = notice.Hide(m.URL)
 	} else {
 		m.Header["Authorization"] = []string{"Bearer " + secrets["/token"]}
-		m.Hide = []string{secrets["/token"]}
+		m.Hide = notice.Forms(secrets["/token"])
 	}
 	return outbound.Judge(ctx, t.env.HTTP, m, t.env.Now, t.judge)
 }

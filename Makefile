@@ -30,7 +30,7 @@ build: ## build bin/rialto: static, stripped, with its version
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/rialto ./cmd/rialto
 
 .PHONY: cross
-cross: ## build bin/rialto-linux-arm64 and -armv7; CI only looks whether the types fit (TestRepositoryFits32Bits)
+cross: ## build bin/rialto-linux-arm64 and -armv7; CI only looks whether the types fit (TestGateFits32Bits)
 	GOOS=linux GOARCH=arm64 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/rialto-linux-arm64 ./cmd/rialto
 	GOOS=linux GOARCH=arm GOARM=7 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/rialto-linux-armv7 ./cmd/rialto
 

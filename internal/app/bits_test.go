@@ -27,7 +27,7 @@ var atomic64 = regexp.MustCompile(`^(Add|Load|Store|Swap|CompareAndSwap|And|Or)(
 
 // The code fits a processor of 32 bits: it is compiled as for linux/arm as far as the types of its own packages, with those of the
 // others as they are here. To generate code for all of it takes minutes: make cross does.
-func TestRepositoryFits32Bits(t *testing.T) {
+func TestGateFits32Bits(t *testing.T) {
 	own := listPackages(t, "arm", "-json=Dir,ImportPath,Imports,GoFiles", "./...", "math", "math/bits") // these have constants that differ
 	mine := map[string]listedPackage{}
 	for _, p := range own {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,17 +17,13 @@ import (
 // A bus that keeps what is owed refuses producers with words of its own, over HTTP and MQTT, shows it, and takes events again when its
 // target is back; none of those that it took is lost.
 func TestAFullBusIsSaidAndHeals(t *testing.T) {
-	var up atomic.Bool
-	sink := newSink(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) {
-		if !up.Load() {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-	})
-	o := options(t.TempDir())
-	o.MaxData = 1 << 20
-	s, _ := start(t, o)
+	sink := newSink(t, nil)
+	s, _ := start(t, options(t.TempDir()))
 	s.must("PUT", "/v1/buses/devices", `{"retention":{"maxBytes":"32MiB","overflow":"newest"}}`)
-	s.target("sink", sink.URL, `{"retry":{"schedule":["100ms"],"maxAttempts":1000},"breaker":{"enabled":false},"timeout":"2s"}`)
+	target := func(paused bool) {
+		s.must("PUT", "/v1/targets/sink", fmt.Sprintf(`{"type":"webhook","paused":%t,"config":{"url":%q}}`, paused, sink.URL))
+	}
+	target(true)
 	s.rule("devices", "all", `{"type":["reading"]}`, "sink")
 	nc, err := net.Dial("tcp", s.mqtt)
 	if err != nil {
@@ -69,7 +64,7 @@ func TestAFullBusIsSaidAndHeals(t *testing.T) {
 	if doc := s.must("GET", "/v1/buses/devices", ""); !strings.Contains(doc, `"state":"full"`) || !strings.Contains(doc, `"overflow":`) {
 		t.Errorf("bus %s", doc)
 	}
-	up.Store(true)
+	target(false)
 	eventually(t, time.Minute, func() (string, bool) {
 		doc := s.must("GET", "/v1/buses/devices", "")
 		return doc, strings.Contains(doc, `"state":"room"`)

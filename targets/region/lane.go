@@ -4,6 +4,7 @@ package region
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"time"
 
@@ -14,6 +15,8 @@ const (
 	// freshAfter and freshBytes are how much a connection finds waiting on main before what is fresh goes first.
 	freshAfter = 1000
 	freshBytes = 1 << 20
+	// freshTime is how old what is fresh may be, of the last freshAfter: a line that is back is found out that much later.
+	freshTime = 2 * time.Second
 	// maxGaps is how many stretches may wait behind what is fresh.
 	maxGaps = 64
 	// gapShare is the share that the oldest gap has of the bytes while there is something fresh: one in so many.
@@ -91,8 +94,8 @@ func runs(from uint64, done, acked, both Ranges) (gaps []*run, tail *run) {
 	return gaps, tail
 }
 
-// freshen has what comes from now on go before what waits, if that is much.
-func (t *track) freshen(bus *eventlog.Bus) {
+// freshen has what came lately, and what comes from now on, go before what waits, if that is much.
+func (t *track) freshen(ctx context.Context, bus *eventlog.Bus, now time.Time) {
 	committed := bus.Committed()
 	if committed < t.tail.from || len(t.gaps) >= maxGaps {
 		return
@@ -101,8 +104,30 @@ func (t *track) freshen(bus *eventlog.Bus) {
 	if i := bus.Info(); waiting <= freshAfter && (i.Msgs == 0 || float64(waiting)*float64(i.Bytes)/float64(i.Msgs) <= freshBytes) {
 		return
 	}
-	t.gaps = append(t.gaps, &run{from: t.tail.from, at: t.tail.from, to: committed})
-	t.tail = &run{from: committed + 1, at: committed + 1}
+	from := max(t.tail.from, freshFrom(ctx, bus, committed, now))
+	if from == t.tail.from {
+		return
+	}
+	t.gaps = append(t.gaps, &run{from: t.tail.from, at: t.tail.from, to: from - 1})
+	t.tail = &run{from: from, at: from}
+}
+
+// freshFrom returns the first of the last sequences whose event came lately: while the line was there already and nobody knew.
+func freshFrom(ctx context.Context, bus *eventlog.Bus, committed uint64, now time.Time) uint64 {
+	entries, _, err := bus.Read(ctx, committed+1-min(committed, freshAfter), freshAfter, nil)
+	if err != nil {
+		return committed + 1 // nothing is known to be fresh
+	}
+	from := committed + 1
+	for i := len(entries) - 1; i >= 0; i-- {
+		if e := &entries[i]; e.Seq <= committed {
+			if now.Sub(e.Record.Received) > freshTime {
+				break
+			}
+			from = e.Seq
+		}
+	}
+	return from
 }
 
 // pick returns the run that goes on; nil if none can. Nothing below floor is begun, and no gap unless gaps.

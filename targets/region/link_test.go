@@ -401,3 +401,23 @@ func urgentOf(f *far) (n int) {
 	}
 	return n
 }
+
+// What came after the line was back, but before the link knew, is fresh.
+func TestFreshBeforeTheLineIsKnown(t *testing.T) {
+	n, f := newNear(t), newFar(t).start()
+	n.region(f.srv.URL, `,"bandwidth":"64KiB"`)
+	n.link(everything)
+	n.appendThose(20_000, func(i int) *event.Record {
+		r := record(i)
+		r.Received = time.Now().Add(-time.Minute)
+		return r
+	})
+	n.append(20)
+	n.start()
+	until(t, "some arrive", func() bool { return len(f.records()) > 20 })
+	for i, r := range f.records()[:21] {
+		if seq := r.hop.Position.Seq; i < 20 && seq != uint64(20_001+i) || i == 20 && seq != 1 {
+			t.Errorf("event %d arrives at place %d", seq, i)
+		}
+	}
+}

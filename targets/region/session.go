@@ -69,7 +69,7 @@ func (o *owner) serve(ctx context.Context, ln *line, d *destination) error {
 		}
 	}
 	if t := &s.tracks[Main]; o.def.Ordering != OrderLog {
-		t.freshen(o.bus)
+		t.freshen(ctx, o.bus, o.l.ls.o.Now())
 	}
 	if o.st.Instance != ln.welcome.Instance {
 		o.st.Instance, o.dirty = ln.welcome.Instance, true

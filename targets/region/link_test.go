@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -419,5 +420,29 @@ func TestFreshBeforeTheLineIsKnown(t *testing.T) {
 		if seq := r.hop.Position.Seq; i < 20 && seq != uint64(20_001+i) || i == 20 && seq != 1 {
 			t.Errorf("event %d arrives at place %d", seq, i)
 		}
+	}
+}
+
+// Patterns see an event as rules do, and it is forwarded as it is stored. Functions may shape it.
+func TestLinkSeesWhatRulesSee(t *testing.T) {
+	n, f := newNear(t), newFar(t).start()
+	n.view = func(r *event.Record) *event.Record {
+		seen := *r
+		seen.Event.Data = fmt.Appendf(nil, `{"seen":%s}`, r.Event.Data)
+		return &seen
+	}
+	n.functions = func(name, _ string, ev *event.Event) ([]byte, string, error) {
+		return fmt.Appendf(nil, "%s of %s", name, ev.Data), "text/plain", nil
+	}
+	n.region(f.srv.URL, "")
+	n.link(`"pattern":{"data":{"seen":{"n":[3]}}},"start":"earliest"`)
+	n.append(5)
+	n.start()
+	n.settle()
+	n.link(`"pattern":{"data":{"seen":{"n":[8]}}},"transform":{"function":"double"}`)
+	n.append(5)
+	n.settle()
+	if r := f.records(); len(r) != 2 || string(r[0].rec.Event.Data) != `{"n":3}` || string(r[1].rec.Event.Data) != `double of {"seen":{"n":8}}` {
+		t.Errorf("%d events arrived: %+v", len(r), r)
 	}
 }

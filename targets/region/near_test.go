@@ -20,6 +20,7 @@ import (
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/rules"
 )
 
 func TestMain(m *testing.M) {
@@ -137,23 +138,25 @@ func segmentsOf(text []byte) []segment {
 
 // near is the near side: a real log, and links over it.
 type near struct {
-	tb       testing.TB
-	dir      string
-	log      *eventlog.Log
-	buses    map[string]*eventlog.Bus
-	kv       *memory
-	leases   *eventlog.Leases
-	links    *Links
-	clock    func() time.Time
-	dial     func(ctx context.Context, network, address string) (net.Conn, error)
-	maxAge   time.Duration
-	maxBytes int64
-	retry    time.Duration // 0 = as it is
-	most     time.Duration // as well
-	batch    int           // as well
-	changed  time.Time     // the region
-	regions  []*Region
-	defs     []*Link
+	tb        testing.TB
+	dir       string
+	log       *eventlog.Log
+	buses     map[string]*eventlog.Bus
+	kv        *memory
+	leases    *eventlog.Leases
+	links     *Links
+	clock     func() time.Time
+	dial      func(ctx context.Context, network, address string) (net.Conn, error)
+	maxAge    time.Duration
+	maxBytes  int64
+	retry     time.Duration // 0 = as it is
+	most      time.Duration // as well
+	batch     int           // as well
+	changed   time.Time     // the region
+	view      func(*event.Record) *event.Record
+	functions rules.CallFunction
+	regions   []*Region
+	defs      []*Link
 
 	mu      sync.Mutex
 	emitted []event.Event
@@ -234,7 +237,7 @@ func (n *near) raised(kind string) (count int) {
 func (n *near) start() *Links {
 	n.tb.Helper()
 	var err error
-	n.links, err = NewLinks(LinksOptions{Instance: "near", Log: n, States: &States{n.kv}, Leases: n.leases, Dial: n.dial, Emit: n.emit, Now: n.clock,
+	n.links, err = NewLinks(LinksOptions{Instance: "near", Log: n, States: &States{n.kv}, Leases: n.leases, Dial: n.dial, Emit: n.emit, Now: n.clock, View: n.view, Functions: n.functions,
 		Logger: slog.New(slog.NewTextHandler(testWriter{n.tb}, &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err != nil {
 		n.tb.Fatal(err)

@@ -95,3 +95,30 @@ func TestParseBusNamesTheField(t *testing.T) {
 		}
 	}
 }
+
+// Whatever is taken can be kept: a bus that refuses has room for what retention never removes.
+func FuzzParseBus(f *testing.F) {
+	for _, doc := range []string{
+		`{"kind":"Bus","name":"devices","retention":{"maxAge":"24h","maxBytes":"20GiB"},"dedupWindow":"0s","schemaPolicy":"off"}`,
+		`{"name":"a","retention":{"maxBytes":67108864,"overflow":"newest"}}`,
+		`{"name":"a","retention":{"maxBytes":"1.5 TB","overflow":"priority","priority":{"type":["a"],"data":{"x":[{"numeric":[">",1]}]}},"reserve":"90%"}}`,
+		`{"name":"a","retention":{"maxBytes":"","reserve":"%"}}`, `{"name":"a","retention":{"priority":{"$or":[{"type":["a"]},{"source":["b"]}]}}}`,
+		`{"name":"a","retention":{"maxBytes":1e300}}`, `[]`, `{`,
+	} {
+		f.Add([]byte(doc))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		doc, err := bridge.ParseBus(raw)
+		if err != nil {
+			if fault.KindOf(err) != fault.Invalid {
+				t.Errorf("refused with %v", err)
+			}
+			return
+		}
+		refuses := doc.Overflow != bridge.OverflowOldest
+		if doc.MaxBytes < 0 || doc.MaxAge < time.Minute || refuses && doc.MaxBytes < 32<<20 || (doc.Overflow == bridge.OverflowPriority) != (doc.Reserve > 0) ||
+			doc.MaxBytes-doc.MaxBytes/100*int64(doc.Reserve) < 32<<20 && refuses {
+			t.Errorf("taken: %+v", doc)
+		}
+	})
+}

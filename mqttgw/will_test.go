@@ -128,7 +128,7 @@ func TestWillAndRefusedReturn(t *testing.T) {
 				if n := s.bus.count(); n != 0 {
 					t.Errorf("%d wills before the time", n)
 				}
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				synctest.Wait()
 				time.Sleep(2 * time.Minute)
 				synctest.Wait()

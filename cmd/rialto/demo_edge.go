@@ -313,10 +313,11 @@ func (d *edgeDemo) settle(ctx context.Context) error {
 	if len(missing) > 0 || repeats > 0 || foreign > 0 {
 		return fmt.Errorf("the account does not add up: missing %s", some(missing))
 	}
-	for _, l := range ledger.Links {
-		if l.Difference != 0 {
-			return fmt.Errorf("the account of link %s differs by %d", l.Link, l.Difference)
-		}
+	if n := len(ledger.Links); n != 1 {
+		return fmt.Errorf("the edge has the accounts of %d links, want one", n)
+	}
+	if l := ledger.Links[0]; l.Difference != 0 || l.Pending != 0 {
+		return fmt.Errorf("the account of link %s differs by %d, and %d are pending", l.Link, l.Difference, l.Pending)
 	}
 	fmt.Fprintln(d.out, "It adds up.")
 	return nil

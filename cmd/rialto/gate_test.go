@@ -128,7 +128,7 @@ func TestGateEdgeIdle(t *testing.T) {
 
 // The binary that people download: small, and without a library to find.
 func TestGateBinary(t *testing.T) {
-	const most = 75 << 20
+	const most = 75_000_000
 	name := stripped(t)
 	info, err := os.Stat(name)
 	if err != nil {

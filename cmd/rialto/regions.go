@@ -28,7 +28,7 @@ last error. Regions and links are definitions: rialto apply, get and delete make
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.showLinks(cmd) },
 	}
 	cmd.AddCommand(newInlets(c), newLinkChange(c, "pause", "Let a link forward nothing until it is resumed"),
-		newLinkChange(c, "resume", "Let a paused link go on where it was"), newLinkReset(c), newTranslate(c))
+		newLinkChange(c, "resume", "Let a paused link go on where it was"), newLinkReset(c), newForgetInlet(c), newTranslate(c))
 	return cmd
 }
 
@@ -103,45 +103,54 @@ func newInlets(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			a, err := cl.do(cmd.Context(), request{Method: http.MethodGet, Path: "/v1/buses/" + url.PathEscape(bus) + "/inlets"})
+			docs, rows := []json.RawMessage{}, [][]string(nil)
+			err = cl.list(cmd.Context(), "/v1/buses/"+url.PathEscape(bus)+"/inlets", nil, 0, func(item json.RawMessage) error {
+				var in inletDoc
+				if err := json.Unmarshal(item, &in); err != nil {
+					return fmt.Errorf("unreadable answer: %w", err)
+				}
+				docs, rows = append(docs, item), append(rows, in.row(c.now()))
+				return nil
+			})
 			if err != nil {
 				return err
 			}
-			var page struct {
-				Items []struct {
-					Instance  string    `json:"instance"`
-					Link      string    `json:"link"`
-					Stream    string    `json:"stream"`
-					Connected bool      `json:"connected"`
-					Through   uint64    `json:"through"`
-					Gaps      int       `json:"gaps"`
-					Stored    uint64    `json:"stored"`
-					Refused   uint64    `json:"refused"`
-					LastAt    time.Time `json:"lastAt"`
-				} `json:"items"`
+			all, err := json.Marshal(docs)
+			if err != nil {
+				return err
 			}
-			if err := json.Unmarshal(a.Body, &page); err != nil {
-				return fmt.Errorf("unreadable answer: %w", err)
-			}
-			return c.print(json.RawMessage(a.Body), func(out io.Writer) error {
-				var rows [][]string
-				for _, in := range page.Items {
-					state, last := "cut", ""
-					if in.Connected {
-						state = "connected"
-					}
-					if !in.LastAt.IsZero() {
-						last = ago(c.now(), in.LastAt.Format(time.RFC3339))
-					}
-					rows = append(rows, []string{clean(in.Link), clean(in.Instance), state, clean(in.Stream) + ":" + strconv.FormatUint(in.Through, 10),
-						strconv.Itoa(in.Gaps), strconv.FormatUint(in.Stored, 10), strconv.FormatUint(in.Refused, 10), last})
-				}
+			return c.print(all, func(out io.Writer) error {
 				return writeTable(out, []string{"LINK", "INSTANCE", "STATE", "THROUGH", "GAPS", "STORED", "REFUSED", "LAST EVENT"}, rows)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&bus, "bus", defaultBus, "the bus they forward to")
 	return cmd
+}
+
+// inletDoc is a link of another bridge as the server shows it.
+type inletDoc struct {
+	Instance  string    `json:"instance"`
+	Link      string    `json:"link"`
+	Stream    string    `json:"stream"`
+	Connected bool      `json:"connected"`
+	Through   uint64    `json:"through"`
+	Gaps      int       `json:"gaps"`
+	Stored    uint64    `json:"stored"`
+	Refused   uint64    `json:"refused"`
+	LastAt    time.Time `json:"lastAt"`
+}
+
+func (in *inletDoc) row(now time.Time) []string {
+	state, last := "cut", ""
+	if in.Connected {
+		state = "connected"
+	}
+	if !in.LastAt.IsZero() {
+		last = ago(now, in.LastAt.Format(time.RFC3339))
+	}
+	return []string{clean(in.Link), clean(in.Instance), state, clean(in.Stream) + ":" + strconv.FormatUint(in.Through, 10),
+		strconv.Itoa(in.Gaps), strconv.FormatUint(in.Stored, 10), strconv.FormatUint(in.Refused, 10), last}
 }
 
 // changeLink asks for a change of a link and prints it as it stands then.
@@ -194,6 +203,33 @@ still recognises it. The account begins anew.`,
 		},
 	}
 	cmd.Flags().StringVar(&start, "start", "", "earliest, latest or a time; default: what its definition says")
+	return cmd
+}
+
+func newForgetInlet(c *cli) *cobra.Command {
+	var bus string
+	cmd := &cobra.Command{
+		Use:   "forget INSTANCE/LINK",
+		Short: "Forget what a link of another region has brought, so that another key may forward as it",
+		Long: `Forget what a link of another region has brought to a bus. Another key may forward as that link then. What it forwards
+again is recognised within the deduplication window of the bus only.`,
+		Example: `  rialto regions forget k3v9/alarms-up --bus plant`,
+		Args:    arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			instance, link, ok := strings.Cut(args[0], "/")
+			if !ok {
+				return usagef("%q is not INSTANCE/LINK, as rialto regions inlets shows it", clean(args[0]))
+			}
+			cl, err := c.client()
+			if err != nil {
+				return err
+			}
+			_, err = cl.do(cmd.Context(), request{Method: http.MethodDelete,
+				Path: "/v1/buses/" + url.PathEscape(bus) + "/inlets/" + url.PathEscape(instance) + "/" + url.PathEscape(link)})
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&bus, "bus", defaultBus, "the bus it forwarded to")
 	return cmd
 }
 

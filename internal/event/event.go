@@ -68,6 +68,7 @@ type Record struct {
 	Minted   bool      // the bridge chose the id, so it is not deduplicated
 	MQTT     *Origin   // non-nil for an event that was published over MQTT
 	Hops     []Hop     // where the event stood before, for one that came over links; the first is where it was accepted
+	Link     string    // the link that brought it, in words of package region
 }
 
 // Hop is a place in the log of another bridge from which an event was forwarded.
@@ -110,16 +111,18 @@ func (r *Record) Stood(instance, stream string) uint64 {
 func (r *Record) DedupKey() Key {
 	switch {
 	case len(r.Hops) > 0:
-		return r.Hops[0].key()
+		return r.Hops[0].key(&r.Event)
 	case r.Minted:
 		return Key{}
 	}
 	return r.Event.Key()
 }
 
-// key cannot be that of an event: a source holds no NUL.
-func (h Hop) key() Key {
-	sum := sha256.Sum256([]byte("\x00hop\x00" + h.Instance + "\x00" + h.Position.String()))
+// key is what an event is recognised by that stood at the hop; it cannot be that of another one: a source holds no NUL. The event
+// is in it because a log that was restored from a backup gives its positions again.
+func (h Hop) key(e *Event) Key {
+	own := e.Key()
+	sum := sha256.Sum256([]byte("\x00hop\x00" + h.String() + "\x00" + string(own[:])))
 	return Key(sum[:16])
 }
 

@@ -23,6 +23,7 @@ const (
 	headerPrincipal  = "Rialto-Principal"  // who published over MQTT
 	headerProperties = "Rialto-Properties" // base64 of the raw MQTT 5 properties
 	headerHops       = "Rialto-Hops"       // <instance>/<stream>:<sequence> of each hop, separated by blanks
+	headerLink       = "Rialto-Link"       // of the link that brought it
 	headerSparkplug  = "Rialto-Sparkplug"  // base64 of what a Sparkplug B payload leaves to its birth; may be empty
 )
 
@@ -67,6 +68,9 @@ func AppendNATS(dst []byte, r *Record) []byte {
 	}
 	if len(r.Hops) > 0 {
 		dst = appendHops(dst, r.Hops)
+	}
+	if r.Link != "" {
+		dst = appendHeader(dst, headerLink, r.Link)
 	}
 	return append(dst, '\r', '\n')
 }
@@ -308,6 +312,8 @@ func (d *natsDecoder) header(name, value string) error {
 		d.origin.Properties, err = base64.StdEncoding.DecodeString(value)
 	case headerHops:
 		d.rec.Hops, err = parseHops(value)
+	case headerLink:
+		d.rec.Link, err = decodeStored(value)
 	case headerSparkplug:
 		d.origin.Sparkplug, err = base64.StdEncoding.DecodeString(value)
 	}

@@ -60,7 +60,7 @@ var records = map[string]event.Record{
 	"mqtt, odd":       {Event: event.Event{ID: "1", Source: "/s", Type: "t", Subject: "s"}, MQTT: &event.Origin{Version: 5, Properties: []byte{}}},
 	"mqtt, sparkplug": {Event: event.Event{ID: "1", Source: "/s", Type: "t", Data: []byte{8, 1}}, MQTT: &event.Origin{Topic: "spBv1.0/g/NDATA/n", Version: 4, Sparkplug: []byte{0, 3, 1, 'a'}}},
 	"mqtt, born":      {Event: event.Event{ID: "1", Source: "/s", Type: "t"}, MQTT: &event.Origin{Topic: "spBv1.0/g/NBIRTH/n", Version: 4, Sparkplug: []byte{}}},
-	"hops": {Event: event.Event{ID: "1", Source: "/s", Type: "t"}, Received: received, Hops: []event.Hop{
+	"hops": {Event: event.Event{ID: "1", Source: "/s", Type: "t"}, Received: received, Link: "up/ABC", Hops: []event.Hop{
 		{Instance: "a1", Position: event.Position{Stream: "EV_default", Seq: 1}}, {Instance: "0192f0c48f2b7c1d", Position: event.Position{Stream: "EV_a-b", Seq: math.MaxUint64}}}},
 	"mqtt, raw control": {Event: event.Event{ID: "1", Source: "/s", Type: "t"}, MQTT: &event.Origin{Topic: "a\r\nb\x01", Version: 5}},
 }

@@ -196,6 +196,9 @@ func (b *Bus) Append(ctx context.Context, rec *event.Record, done func(Receipt))
 // SetDedupWindow changes the dedup window, as in BusConfig.
 func (b *Bus) SetDedupWindow(w time.Duration) { b.dedup.setWindow(w) }
 
+// Err is Log.Err: why no event is taken now.
+func (b *Bus) Err() error { return b.stream.Err() }
+
 // Name returns the bus's name.
 func (b *Bus) Name() string { return b.name }
 

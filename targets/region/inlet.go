@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,8 +23,8 @@ type origin struct {
 	bus                    string // ours
 }
 
-// key is the name of the inlet's state.
-func (o origin) key() string { return o.instance + "." + o.link + "." + o.bus }
+// name is the name of the inlet's state.
+func (o origin) name() string { return o.instance + "." + o.link + "." + o.bus }
 
 // inlet is what is known of one link of another bridge. Its state outlives its connections, of which it has one at a time.
 type inlet struct {
@@ -35,14 +36,13 @@ type inlet struct {
 
 	mu       sync.Mutex // guards the fields below
 	epochs   epochs
-	seq      uint64              // everything of the link up to here in our log is in the epochs
-	highest  uint64              // where the latest event of the link stands in our log
-	recent   map[uint64]struct{} // sequences of the sender that our log has behind that: found at the start, or left by a batch that was cut
-	scanned  bool                // recent is complete
-	inFlight int                 // batches
-	dirty    bool                // differs from what is stored
-	stored   bool                // a start knows where to begin to read
-	current  *intake             // the connection, if there is one
+	by       string  // the key of the API that forwards
+	seq      uint64  // everything of the link up to here in our log is in the epochs
+	scanned  bool    // what is behind that in the log is in the epochs, too
+	inFlight int     // batches
+	dirty    bool    // differs from what is stored
+	stored   bool    // a start knows where to begin to read
+	current  *intake // the connection, if there is one
 	counts   inletCounts
 	lastAt   time.Time // of the last batch with an event
 }
@@ -56,6 +56,30 @@ type epochs []epoch
 type epoch struct {
 	Name string   `json:"name"`
 	Done Progress `json:"done"`
+	// Beside is what our log has of it beside Done: stored by a batch that was cut, or found behind the state at a start.
+	Beside Progress `json:"beside"`
+	Last   LastSeen `json:"last"`
+}
+
+// seen notes the last event of a lane.
+func (e *epoch) seen(l Lane, seq uint64, key event.Key) {
+	to := &e.Last.Main
+	if l == Urgent {
+		to = &e.Last.Urgent
+	}
+	if *to == nil || (*to).Seq < seq {
+		*to = &Seen{seq, key[:]}
+	}
+}
+
+// maxRuns is how many runs a set may have: a near side has at most 64 gaps, and what lies beside is little.
+const maxRuns = 512
+
+var errRuns = fmt.Errorf("%w: it does too little of too much", errProtocol)
+
+// tooMany reports whether a set has more runs than a link makes.
+func (e *epoch) tooMany() bool {
+	return len(e.Done.Main) > maxRuns || len(e.Done.Urgent) > maxRuns
 }
 
 // keptEpochs is how many lives of a link are known: a near side that was restored from a backup may live in an older one.
@@ -80,9 +104,9 @@ func (e *epochs) of(name string) *epoch {
 
 // intake is one connection of an inlet.
 type intake struct {
-	in            *inlet
-	stream, epoch string // what the link reads, in which life
-	cancel        context.CancelCauseFunc
+	in                *inlet
+	stream, epoch, by string // what the link reads, in which life, by whose right
+	cancel            context.CancelCauseFunc
 }
 
 // begin puts a connection in the place of the one before, and waits until that has ended, or until ctx is done.
@@ -117,26 +141,27 @@ func (in *inlet) leave(t *intake) {
 	}
 }
 
-// progress returns what is done in an epoch, in memory of its own.
-func (in *inlet) progress(name string) Progress {
+// welcome is what is known in an epoch, in memory of its own.
+func (in *inlet) welcome(name string) Welcome {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	e := in.epochs.of(name)
-	return Progress{slices.Clone(e.Done.Main), slices.Clone(e.Done.Urgent)}
+	return Welcome{Instance: in.x.o.Instance, Done: Progress{slices.Clone(e.Done.Main), slices.Clone(e.Done.Urgent)}, Last: e.Last}
 }
 
 // pending is a batch whose events are on their way into the log.
 type pending struct {
-	Batch
 	left   atomic.Int64 // events without a receipt, and one until all were handed over
 	done   chan struct{}
 	cut    bool // not all were handed over
 	failed atomic.Bool
 
-	mu      sync.Mutex // guards what receipts fill in
-	ack     Ack
-	highest uint64   // in our log
-	taken   []uint64 // sequences of the sender that our log has
+	mu       sync.Mutex // guards what receipts fill in
+	ack      Ack
+	highest  uint64   // in our log
+	diverted bool     // an event stands in another bus than the inlet's
+	taken    []uint64 // sequences of the sender that our log has
+	last     Seen     // the last event of the batch, if it has one
 }
 
 func (p *pending) release() {
@@ -160,6 +185,8 @@ func (p *pending) settled(seq uint64, stream string, r eventlog.Receipt) {
 		p.taken = append(p.taken, seq)
 		if r.Pos.Stream == stream {
 			p.highest = max(p.highest, r.Pos.Seq)
+		} else {
+			p.diverted = true
 		}
 	}
 	p.mu.Unlock()
@@ -170,23 +197,33 @@ func (p *pending) settled(seq uint64, stream string, r eventlog.Receipt) {
 // ends; the batch is returned in any case, and completes.
 func (t *intake) take(ctx context.Context, b Batch) (*pending, error) {
 	in := t.in
-	p := &pending{Batch: b, done: make(chan struct{}), ack: Ack{Lane: b.Lane, From: b.From, To: b.To}}
+	p := &pending{done: make(chan struct{}), ack: Ack{Lane: b.Lane, From: b.From, To: b.To}}
 	p.left.Store(1)
 	defer p.release()
 	in.mu.Lock()
 	in.inFlight++
+	many := in.epochs.of(t.epoch).tooMany()
 	in.mu.Unlock()
-	stream := streamPrefix + in.bus
-	for _, f := range b.Events {
+	if many {
+		p.cut = true
+		return p, errRuns
+	}
+	stream, link := streamPrefix+in.bus, linkMark(in.link, t.epoch, b.Lane)
+	for i, f := range b.Events {
+		rec := f.Record
+		if i == len(b.Events)-1 {
+			key := rec.Event.Key()
+			p.last = Seen{f.Seq, key[:]}
+		}
 		if in.knows(t.epoch, b.Lane, f.Seq) {
 			p.count(func(a *Ack) { a.Known++ })
 			continue
 		}
-		rec := f.Record
-		if why := in.unwelcome(rec); why != "" {
+		if why := in.unwelcome(f); why != "" {
 			p.refuse(why)
 			continue
 		}
+		rec.Link = link
 		rec.Hops = append(rec.Hops, event.Hop{Instance: in.instance, Position: event.Position{Stream: in.stream, Seq: f.Seq}})
 		seq := f.Seq
 		p.left.Add(1)
@@ -235,12 +272,14 @@ func reasonOf(err error) string {
 }
 
 // unwelcome says why an event is not stored; "" if it is.
-func (in *inlet) unwelcome(rec *event.Record) string {
+func (in *inlet) unwelcome(f Forwarded) string {
 	switch {
-	case rec.Passed(in.x.o.Instance):
+	case f.Unfit != nil:
+		return f.Unfit.Error()
+	case f.Record.Passed(in.x.o.Instance):
 		return "the event has been here: a loop"
-	case len(rec.Hops) >= event.MaxHops:
-		return fmt.Sprintf("the event has passed %d bridges", len(rec.Hops))
+	case len(f.Record.Hops) >= event.MaxHops:
+		return fmt.Sprintf("the event has passed %d bridges", len(f.Record.Hops))
 	}
 	return ""
 }
@@ -249,11 +288,8 @@ func (in *inlet) unwelcome(rec *event.Record) string {
 func (in *inlet) knows(epochName string, l Lane, seq uint64) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if _, ok := in.recent[seq]; ok {
-		return true
-	}
 	e := in.epochs.of(epochName)
-	return e.Done.Of(l).Has(seq)
+	return e.Done.Of(l).Has(seq) || e.Beside.Of(l).Has(seq)
 }
 
 // commit waits for a batch, which is the oldest in flight, and writes down what became of it. It reports whether all of it is
@@ -266,32 +302,51 @@ func (t *intake) commit(p *pending) (Ack, bool) {
 	in.inFlight--
 	in.counts.stored += uint64(p.ack.Stored) //nolint:gosec // not negative, as the others
 	in.counts.known += uint64(p.ack.Known)   //nolint:gosec // as above
+	e := in.epochs.of(t.epoch)
+	in.dirty = true
 	if p.cut || p.failed.Load() {
+		beside := e.Beside.Of(p.ack.Lane)
 		for _, seq := range p.taken {
-			in.recent[seq] = struct{}{}
+			*beside = beside.Add(seq, seq)
 		}
+		in.seq = max(in.seq, p.highest)
 		return p.ack, false
 	}
 	in.counts.refused += uint64(p.ack.Refused) //nolint:gosec // as above
-	done := in.epochs.of(t.epoch).Done.Of(p.Lane)
-	*done = done.Add(p.From, p.To)
-	in.highest = max(in.highest, p.highest)
-	in.forget(in.epochs.of(t.epoch))
-	if len(in.recent) == 0 { // else a start has to find them again
-		in.seq = max(in.seq, in.highest)
-	}
-	if len(p.Events) > 0 {
+	done := e.Done.Of(p.ack.Lane)
+	*done = done.Add(p.ack.From, p.ack.To)
+	if p.last.Seq > 0 {
+		e.seen(p.ack.Lane, p.last.Seq, event.Key(p.last.Key))
 		in.lastAt = in.x.o.Now()
 	}
-	in.dirty = true
+	in.seq = max(in.seq, p.highest)
+	e.settle()
 	return p.ack, true
 }
 
-// forget drops the places of events that no lane will bring again. mu is held.
-func (in *inlet) forget(e *epoch) {
-	for seq := range in.recent {
-		if e.Done.Main.Has(seq) && (len(e.Done.Urgent) == 0 || e.Done.Urgent.Has(seq)) {
-			delete(in.recent, seq)
+// settle forgets what lies beside and its lane has passed.
+func (e *epoch) settle() {
+	for l := range lanes {
+		if beside := e.Beside.Of(l); len(*beside) > 0 {
+			*beside = minus(*beside, *e.Done.Of(l))
 		}
 	}
+}
+
+// linkMark is what event.Record.Link says: the link, its life and, if it is not main, the lane.
+func linkMark(link, life string, l Lane) string {
+	if l == Urgent {
+		return link + "/" + life + "/urgent"
+	}
+	return link + "/" + life
+}
+
+// parseLinkMark is the inverse of linkMark.
+func parseLinkMark(mark string) (link, life string, l Lane) {
+	link, rest, _ := strings.Cut(mark, "/")
+	life, lane, _ := strings.Cut(rest, "/")
+	if lane == "urgent" {
+		return link, life, Urgent
+	}
+	return link, life, Main
 }

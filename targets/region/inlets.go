@@ -66,6 +66,8 @@ type Inlets struct {
 	cancel  context.CancelCauseFunc
 	wg      sync.WaitGroup // connections, and the writer of states
 
+	scanning chan struct{} // held by who reads a log for links
+
 	mu     sync.Mutex // guards below
 	known  map[string]*inlet
 	conns  int
@@ -102,7 +104,7 @@ func OpenInlets(ctx context.Context, o InletOptions) (*Inlets, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	x := &Inlets{o: o, log: o.Logger.With("component", "inlets"), known: make(map[string]*inlet)}
+	x := &Inlets{o: o, log: o.Logger.With("component", "inlets"), known: make(map[string]*inlet), scanning: make(chan struct{}, 1)}
 	if err := x.load(ctx); err != nil {
 		return nil, err
 	}
@@ -133,42 +135,56 @@ func (x *Inlets) Close(ctx context.Context) error {
 }
 
 // Serve answers a request of a link that wants to forward to a bus: it becomes a WebSocket, and Serve returns when that has
-// ended. An error is for the sender, and nothing was written then. good is asked every minute whether the sender may still
-// write to the bus.
-func (x *Inlets) Serve(w http.ResponseWriter, r *http.Request, bus string, good func() error) error {
-	q := r.URL.Query()
-	o := origin{instance: q.Get("instance"), link: q.Get("link"), stream: q.Get("stream"), bus: bus}
-	epochName := q.Get("epoch")
-	switch {
-	case !slices.ContainsFunc(r.Header.Values("Sec-Websocket-Protocol"), speaks):
-		return fault.New(fault.Invalid, "links speak %s over WebSocket here", Protocol)
-	case !event.IsInstance(o.instance):
-		return fault.New(fault.Invalid, "the parameter instance must be 1 to 32 of a-z and 0-9")
-	case o.instance == x.o.Instance:
-		return fault.New(fault.Conflict, "the link leads from this bridge to itself")
-	case !isName(o.link):
-		return fault.New(fault.Invalid, "the parameter link must be the name of a link")
-	case !event.IsInstance(strings.ToLower(epochName)):
-		return fault.New(fault.Invalid, "the parameter epoch must be 1 to 32 letters and digits")
-	case !strings.HasPrefix(o.stream, streamPrefix) || !isName(o.stream[len(streamPrefix):]):
-		return fault.New(fault.Invalid, "the parameter stream must be that of a bus, such as EV_default")
-	}
-	if _, err := x.o.Log.Bus(bus); err != nil {
-		return err
-	}
-	in, leave, err := x.enter(o)
+// ended. An error is for the sender, and nothing was written then. by is whose right it is; a link that another one has used
+// before is refused, until it is forgotten. good is asked every minute whether the sender may still write to the bus.
+func (x *Inlets) Serve(w http.ResponseWriter, r *http.Request, bus, by string, good func() error) error {
+	o, epochName, err := readRequest(r, bus)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	if o.instance == x.o.Instance {
+		return fault.New(fault.Conflict, "the link leads from this bridge to itself")
+	}
+	log, err := x.o.Log.Bus(bus)
+	if err != nil {
+		return err
+	}
+	if err := log.Err(); err != nil {
+		return err
+	}
+	if err := x.enter(o, by); err != nil {
+		return err
+	}
+	defer x.leave()
 	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{Protocol}, CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
-		x.log.Debug("no WebSocket", "link", o.key(), "err", err)
+		x.log.Debug("no WebSocket", "link", o.name(), "err", err)
 		return nil // Accept has answered
 	}
 	ws.SetReadLimit(maxFrame)
-	x.talk(ws, in, o.stream, epochName, good)
+	x.talk(ws, &intake{in: x.inlet(o), stream: o.stream, epoch: epochName, by: by}, good)
 	return nil
+}
+
+// readRequest reads what a link says of itself.
+func readRequest(r *http.Request, bus string) (o origin, epochName string, err error) {
+	q := r.URL.Query()
+	o = origin{instance: q.Get("instance"), link: q.Get("link"), stream: q.Get("stream"), bus: bus}
+	epochName = q.Get("epoch")
+	var bad []fault.Detail
+	check := func(name string, ok bool, what string) {
+		if !ok {
+			bad = append(bad, fault.Detail{Pointer: fault.Pointer(name), Detail: "must be " + what})
+		}
+	}
+	check("instance", event.IsInstance(o.instance), "1 to 32 of a-z and 0-9")
+	check("link", isName(o.link), "the name of a link")
+	check("epoch", event.IsInstance(strings.ToLower(epochName)), "1 to 32 letters and digits")
+	check("stream", strings.HasPrefix(o.stream, streamPrefix) && isName(o.stream[len(streamPrefix):]), "that of a bus, such as EV_default")
+	if !slices.ContainsFunc(r.Header.Values("Sec-Websocket-Protocol"), speaks) {
+		return o, epochName, &fault.Error{Kind: fault.Invalid, Message: "links speak " + Protocol + " over WebSocket here", Details: bad}
+	}
+	return o, epochName, fault.Collect(bad)
 }
 
 func speaks(header string) bool {
@@ -190,48 +206,101 @@ func isName(s string) bool {
 	return len(s) > 0 && len(s) <= 63
 }
 
-// enter counts a connection in and finds its inlet.
-func (x *Inlets) enter(o origin) (*inlet, func(), error) {
+// enter counts a connection in, if it may come.
+func (x *Inlets) enter(o origin, by string) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	in := x.known[o.name()]
 	switch {
 	case x.closed:
-		return nil, nil, &fault.Error{Kind: fault.Unavailable, Message: errStopping.Error(), RetryAfter: time.Second}
+		return &fault.Error{Kind: fault.Unavailable, Message: errStopping.Error(), RetryAfter: time.Second}
 	case x.conns >= x.o.MaxConnections:
-		return nil, nil, &fault.Error{Kind: fault.Unavailable, Message: "too many links are connected", RetryAfter: 10 * time.Second}
-	}
-	in := x.known[o.key()]
-	if in == nil && len(x.known) >= maxInlets {
-		return nil, nil, fault.New(fault.Conflict, "%d links have forwarded to this bridge; no more are known", maxInlets)
-	}
-	if in == nil {
-		in = x.newInlet(o)
-		in.scanned = true // nothing of it can be in the log
-		x.known[o.key()] = in
+		return &fault.Error{Kind: fault.Unavailable, Message: "too many links are connected", RetryAfter: 10 * time.Second}
+	case in == nil && len(x.known) >= maxInlets:
+		return fault.New(fault.Conflict, "%d links have forwarded to this bridge; no more are known, until some are forgotten", maxInlets)
+	case in != nil && !in.mayUse(by):
+		return fault.New(fault.Forbidden, "another key has forwarded as this link; it has to be forgotten here first")
 	}
 	x.conns++
 	x.wg.Add(1)
 	x.metrics.connected.Inc()
-	return in, func() {
-		x.mu.Lock()
-		x.conns--
-		x.mu.Unlock()
-		x.metrics.connected.Dec()
-		x.wg.Done()
-	}, nil
+	return nil
+}
+
+func (in *inlet) mayUse(by string) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.by == "" || in.by == by
+}
+
+// leave counts a connection out.
+func (x *Inlets) leave() {
+	x.mu.Lock()
+	x.conns--
+	x.mu.Unlock()
+	x.metrics.connected.Dec()
+	x.wg.Done()
+}
+
+// inlet finds the inlet of an origin, or makes it.
+func (x *Inlets) inlet(o origin) *inlet {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	in := x.known[o.name()]
+	if in == nil {
+		in = x.newInlet(o)
+		in.scanned = true // nothing of it can be in the log
+		x.known[o.name()] = in
+	}
+	return in
+}
+
+// Forget forgets what a link has brought to a bus, so that another key may forward as that link, or none does any more. What it
+// forwards again is recognised within the deduplication window only. NotFound if there is none; Conflict while it is connected.
+func (x *Inlets) Forget(ctx context.Context, bus, instance, link string) error {
+	o := origin{instance: instance, link: link, bus: bus}
+	x.mu.Lock()
+	in := x.known[o.name()]
+	x.mu.Unlock()
+	if in == nil {
+		return fault.New(fault.NotFound, "no link %q of %q has forwarded to bus %q", link, instance, bus)
+	}
+	select {
+	case in.turn <- struct{}{}: // no connection takes anything in until it is gone
+		defer func() { <-in.turn }()
+	default:
+		return fault.New(fault.Conflict, "the link is connected")
+	}
+	select {
+	case in.saving <- struct{}{}:
+		defer func() { <-in.saving }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := x.kv.Purge(ctx, in.name()); err != nil {
+		return &fault.Error{Kind: fault.Unavailable, Message: "it cannot be forgotten now", RetryAfter: time.Second, Err: err}
+	}
+	in.mu.Lock()
+	in.epochs, in.by, in.stored, in.dirty, in.counts = nil, "", false, false, inletCounts{}
+	in.mu.Unlock()
+	x.mu.Lock()
+	delete(x.known, in.name())
+	x.mu.Unlock()
+	return nil
 }
 
 func (x *Inlets) newInlet(o origin) *inlet {
-	return &inlet{origin: o, x: x, turn: make(chan struct{}, 1), saving: make(chan struct{}, 1), recent: make(map[uint64]struct{})}
+	return &inlet{origin: o, x: x, turn: make(chan struct{}, 1), saving: make(chan struct{}, 1)}
 }
 
 // closeWithin is how long the other side has to answer a close.
 const closeWithin = time.Second
 
 // talk speaks with a link until one of both ends it. What was handed to the log has ended when it returns.
-func (x *Inlets) talk(ws *websocket.Conn, in *inlet, stream, epochName string, good func() error) {
+func (x *Inlets) talk(ws *websocket.Conn, t *intake, good func() error) {
 	ctx, cancel := context.WithCancelCause(x.ctx)
-	t := &intake{in: in, stream: stream, epoch: epochName, cancel: cancel}
+	in := t.in
+	t.cancel = cancel
 	err := in.begin(ctx, t)
 	if err != nil {
 		code, why := closing(err)
@@ -239,8 +308,9 @@ func (x *Inlets) talk(ws *websocket.Conn, in *inlet, stream, epochName string, g
 		return
 	}
 	defer t.end()
-	// A context that ends takes the connection with it. So that of the reader ends a moment after ctx: the other side is told why.
-	reading, stop := context.WithCancel(context.WithoutCancel(ctx))
+	// A context that ends takes the connection with it. So that of what is read and written ends a moment after ctx: the other side is
+	// told why.
+	wire, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var closer sync.WaitGroup
 	closer.Go(func() {
@@ -249,13 +319,13 @@ func (x *Inlets) talk(ws *websocket.Conn, in *inlet, stream, epochName string, g
 		defer grace.Stop()
 		code, why := closing(context.Cause(ctx))
 		if err := ws.Close(code, why); err != nil {
-			x.log.Debug("close link", "link", in.key(), "err", err)
+			x.log.Debug("close link", "link", in.name(), "err", err)
 		}
 	})
-	cancel(x.session(ctx, reading, ws, t, good))
+	cancel(x.session(ctx, wire, ws, t, good))
 	closer.Wait()
 	if code, _ := closing(context.Cause(ctx)); code != websocket.StatusNormalClosure {
-		x.log.Info("link ended", "link", in.key(), "err", context.Cause(ctx))
+		x.log.Info("link ended", "link", in.name(), "err", context.Cause(ctx))
 	}
 }
 
@@ -298,28 +368,28 @@ func cutReason(s string) string {
 var errProtocol = errors.New("the link breaks its protocol")
 
 // session takes batches in until the connection or ctx ends.
-func (x *Inlets) session(ctx, reading context.Context, ws *websocket.Conn, t *intake, good func() error) error {
-	if err := t.in.prepare(ctx, t.stream); err != nil {
+func (x *Inlets) session(ctx, wire context.Context, ws *websocket.Conn, t *intake, good func() error) error {
+	if err := t.in.prepare(ctx, t.stream, t.by); err != nil {
 		return err
 	}
-	if err := writeJSON(ctx, ws, Welcome{x.o.Instance, t.in.progress(t.epoch)}); err != nil {
+	if err := writeJSON(wire, ws, t.in.welcome(t.epoch)); err != nil {
 		return err
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	acks := make(chan *pending, 256)
+	acks := make(chan *pending, 2*maxFlights)
 	defer close(acks)
-	wg.Go(func() { x.acknowledge(ctx, ws, t, acks) })
-	wg.Go(func() { x.watch(ctx, ws, t, good) })
-	err := x.receive(ctx, reading, ws, t, acks)
+	wg.Go(func() { x.acknowledge(wire, ws, t, acks) })
+	wg.Go(func() { x.watch(ctx, wire, ws, t, good) })
+	err := x.receive(ctx, wire, ws, t, acks)
 	t.cancel(err)
 	return err
 }
 
 // receive reads batches.
-func (x *Inlets) receive(ctx, reading context.Context, ws *websocket.Conn, t *intake, acks chan<- *pending) error {
+func (x *Inlets) receive(ctx, wire context.Context, ws *websocket.Conn, t *intake, acks chan<- *pending) error {
 	for {
-		kind, msg, err := ws.Read(reading)
+		kind, msg, err := ws.Read(wire)
 		if err != nil {
 			return err
 		}
@@ -341,18 +411,23 @@ func (x *Inlets) receive(ctx, reading context.Context, ws *websocket.Conn, t *in
 
 // acknowledge waits for the batches, in order, and tells the sender, until acks is closed. After a failure it tells nothing
 // more.
-func (x *Inlets) acknowledge(ctx context.Context, ws *websocket.Conn, t *intake, acks <-chan *pending) {
+func (x *Inlets) acknowledge(wire context.Context, ws *websocket.Conn, t *intake, acks <-chan *pending) {
 	broken := false
 	for p := range acks {
 		ack, ok := t.commit(p)
 		x.metrics.count(ack)
+		if ok && p.diverted { // a start looks for them in this bus only
+			if err := t.in.save(context.WithoutCancel(wire)); err != nil {
+				x.log.Warn("what links have brought is not written down", "err", err)
+			}
+		}
 		if broken || p.cut { // receive has the reason
 			broken = true
 			continue
 		}
 		var err error
 		if ok {
-			err = writeJSON(ctx, ws, ack)
+			err = writeJSON(wire, ws, ack)
 		} else {
 			err = &fault.Error{Kind: fault.Unavailable, Message: "the log does not take events now"}
 		}
@@ -364,7 +439,7 @@ func (x *Inlets) acknowledge(ctx context.Context, ws *websocket.Conn, t *intake,
 }
 
 // watch asks whether the other side is there, and whether it still may, until ctx is done.
-func (x *Inlets) watch(ctx context.Context, ws *websocket.Conn, t *intake, good func() error) {
+func (x *Inlets) watch(ctx, wire context.Context, ws *websocket.Conn, t *intake, good func() error) {
 	tick := time.NewTicker(x.o.Quiet / 2)
 	defer tick.Stop()
 	asked := time.Now()
@@ -374,7 +449,7 @@ func (x *Inlets) watch(ctx context.Context, ws *websocket.Conn, t *intake, good 
 			return
 		case <-tick.C:
 		}
-		limit, cancel := context.WithTimeoutCause(ctx, x.o.Quiet, errQuiet)
+		limit, cancel := context.WithTimeoutCause(wire, x.o.Quiet, errQuiet)
 		err := ws.Ping(limit)
 		cancel()
 		if err == nil && time.Since(asked) >= time.Minute {

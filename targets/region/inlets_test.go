@@ -3,6 +3,7 @@
 package region
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,10 +61,10 @@ func (f *inletBridge) start() {
 		f.tb.Fatal(err)
 	}
 	f.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		err := f.inlets.Serve(w, r, r.PathValue("bus"), func() error { return nil })
+		err := f.inlets.Serve(w, r, r.PathValue("bus"), r.Header.Get("X-Key"), func() error { return nil })
 		var told *fault.Error
 		if errors.As(err, &told) {
-			http.Error(w, told.Message, map[fault.Kind]int{fault.NotFound: 404, fault.Invalid: 400, fault.Conflict: 409, fault.Unavailable: 503}[told.Kind])
+			http.Error(w, told.Message, map[fault.Kind]int{fault.NotFound: 404, fault.Invalid: 400, fault.Conflict: 409, fault.Forbidden: 403, fault.Unavailable: 503}[told.Kind])
 		}
 	}))
 	mux := http.NewServeMux()
@@ -149,14 +150,15 @@ type scripted struct {
 
 func sent(seq uint64) Forwarded {
 	id := fmt.Sprint(seq)
-	return Forwarded{seq, &event.Record{Minted: true, Event: event.Event{ID: id, Source: "/s", Type: "t", Data: []byte("data of " + id)}}}
+	return Forwarded{Seq: seq, Record: &event.Record{Minted: true, Event: event.Event{ID: id, Source: "/s", Type: "t", Data: []byte("data of " + id)}}}
 }
 
 func (f *inletBridge) dial(query string) (*scripted, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	query, key, _ := strings.Cut(query, "&key=")
 	url := strings.Replace(f.server.URL, "http", "ws", 1) + "/v1/buses/in/link?" + query
-	ws, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{Subprotocols: []string{Protocol}})
+	ws, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{Subprotocols: []string{Protocol}, HTTPHeader: http.Header{"X-Key": {key}}})
 	if err != nil {
 		if resp != nil {
 			return nil, fmt.Errorf("%d: %w", resp.StatusCode, err)
@@ -274,8 +276,8 @@ func TestInletFindsWhatACrashLeft(t *testing.T) {
 	in := f.inlets.all()[0]
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if len(in.recent) > 0 {
-		t.Errorf("%d places are kept beside what is done", len(in.recent))
+	if beside := in.epochs[len(in.epochs)-1].Beside; len(beside.Main)+len(beside.Urgent) > 0 {
+		t.Errorf("%v are kept beside what is done", beside)
 	}
 }
 
@@ -295,8 +297,30 @@ func TestInletRefusesEvents(t *testing.T) {
 		return nil
 	}
 	f.refuse.Store(&unfit)
+	for seq, mend := range map[uint64]func(*event.Record){ // what another bridge takes, and this one does not
+		100: func(r *event.Record) { r.Event.Data = make([]byte, 2<<20) },
+		101: func(r *event.Record) { r.Event.Type = strings.Repeat("t", 2000) },
+		102: func(r *event.Record) { r.MQTT = &event.Origin{Topic: "a/#", Version: 5} },
+		103: func(r *event.Record) { r.MQTT = &event.Origin{Topic: "a", Version: 5, QoS: 3} },
+		104: func(r *event.Record) {
+			r.MQTT = &event.Origin{Topic: "a", Version: 5, Properties: []byte{0x26, 0, 9, 'x'}}
+		},
+		105: func(r *event.Record) { r.MQTT = &event.Origin{Topic: "a", Version: 5, Properties: []byte{0x23, 0, 1}} },
+	} {
+		bad := sent(seq)
+		mend(bad.Record)
+		if err := n.send(Main, seq, seq, bad); err != nil {
+			t.Fatal(err)
+		}
+		if a, err := n.ack(); err != nil || a.Refused != 1 || a.Why == "" {
+			t.Errorf("event %d: %+v, %v, want it refused", seq, a, err)
+		}
+	}
+	good := sent(106)
+	good.Record.MQTT = &event.Origin{Topic: "a/b", Version: 5, QoS: 1, Properties: []byte{0x26, 0, 1, 'a', 0, 1, 'b'}}
+	n.exchange(Ack{Stored: 1}, Main, 106, 106, good)
 	n.exchange(Ack{Stored: 2, Refused: 1, Why: "the event does not fit its schema: /data/n must be a number"}, Main, 5, 7, sent(5), sent(6), sent(7))
-	equal(t, f.stored(), 1, 4, 5, 7)
+	equal(t, f.stored(), 1, 4, 106, 5, 7)
 }
 
 // What ends a connection is said, and what was stored by then is known by the next one.
@@ -358,6 +382,78 @@ func TestInletRefusesNonsense(t *testing.T) {
 	defer resp.Body.Close() //nolint:errcheck // read only
 	if resp.StatusCode != 400 {
 		t.Errorf("a plain GET is answered with %d", resp.StatusCode)
+	}
+}
+
+// A link is the key's that first forwarded as it, until it is forgotten.
+func TestInletBelongsToAKey(t *testing.T) {
+	f := newInletBridge(t)
+	n := f.connect(life + "&key=mine")
+	n.exchange(Ack{Stored: 1}, Main, 1, 1, sent(1))
+	if _, err := f.dial(life + "&key=other"); err == nil || !strings.HasPrefix(err.Error(), "403") {
+		t.Errorf("another key: %v", err)
+	}
+	if err := f.inlets.Forget(t.Context(), "in", "near", "up"); fault.KindOf(err) != fault.Conflict {
+		t.Errorf("forget while it is connected: %v", err)
+	}
+	_ = n.ws.Close(websocket.StatusNormalClosure, "")
+	f.stop()
+	f.start()
+	if _, err := f.dial(life + "&key=other"); err == nil || !strings.HasPrefix(err.Error(), "403") {
+		t.Errorf("another key after a restart: %v", err)
+	}
+	if err := f.inlets.Forget(t.Context(), "in", "near", "up"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.inlets.Forget(t.Context(), "in", "near", "up"); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("forget again: %v", err)
+	}
+	if again := f.connect(life + "&key=other"); again.welcome.Done.Main != nil {
+		t.Errorf("a link that was forgotten knows %v", again.welcome.Done)
+	}
+}
+
+// A sender cannot make a state that no start can read.
+func TestInletBoundsItsState(t *testing.T) {
+	f := newInletBridge(t)
+	n := f.connect(life)
+	for seq := uint64(2); ; seq += 2 {
+		if n.send(Main, seq, seq) != nil {
+			break
+		}
+		if _, err := n.ack(); err != nil {
+			if websocket.CloseStatus(err) != CloseProtocol || seq < 2*maxRuns {
+				t.Errorf("ended after %d runs: %v", seq/2, err)
+			}
+			break
+		}
+		if seq > 4*maxRuns {
+			t.Fatalf("%d runs are taken", seq/2)
+		}
+	}
+	f.stop()
+	f.start()
+	if got := f.connect(life).welcome.Done.Main; len(got) == 0 || len(got) > maxRuns+2 {
+		t.Errorf("%d runs after a restart", len(got))
+	}
+}
+
+// What the far side has seen last says whose log it was.
+func TestInletSaysWhatItHasSeen(t *testing.T) {
+	f := newInletBridge(t)
+	n := f.connect(life)
+	if n.welcome.Last.Main != nil || n.welcome.Last.Urgent != nil {
+		t.Errorf("a new link was seen: %+v", n.welcome.Last)
+	}
+	n.exchange(Ack{Stored: 2}, Main, 1, 10, sent(3), sent(7))
+	n.exchange(Ack{Stored: 1}, Urgent, 1, 20, sent(5))
+	_ = n.ws.Close(websocket.StatusNormalClosure, "")
+	f.stop()
+	f.start()
+	last := f.connect(life).welcome.Last
+	key := sent(7).Record.Event.Key()
+	if last.Main == nil || last.Main.Seq != 7 || !bytes.Equal(last.Main.Key, key[:]) || last.Urgent == nil || last.Urgent.Seq != 5 {
+		t.Errorf("last seen: %+v %+v", last.Main, last.Urgent)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 // inletState is what is stored of an inlet.
 type inletState struct {
 	Stream string    `json:"stream"`
+	By     string    `json:"by,omitempty"`
 	Seq    uint64    `json:"seq"`
 	Epochs epochs    `json:"epochs"`
 	At     time.Time `json:"at"`
@@ -53,11 +55,16 @@ func (x *Inlets) load(ctx context.Context) error {
 			err = json.Unmarshal(e.Value(), &s)
 		}
 		parts := strings.Split(key, ".")
-		if err != nil || len(parts) != 3 {
-			return fmt.Errorf("bucket %s: state %s cannot be read: %w", x.o.Bucket, key, err)
+		switch {
+		case err != nil && e == nil:
+			return fmt.Errorf("bucket %s: %w", x.o.Bucket, err)
+		case err != nil || len(parts) != 3:
+			// The link is as one that was never here: its events are recognised within the window of the bus.
+			x.log.Error("what a link has brought cannot be read", "link", key, "err", err)
+			continue
 		}
 		in := x.newInlet(origin{instance: parts[0], link: parts[1], stream: s.Stream, bus: parts[2]})
-		in.seq, in.epochs, in.lastAt, in.stored = s.Seq, s.Epochs, s.At, true
+		in.seq, in.epochs, in.lastAt, in.by, in.stored = s.Seq, s.Epochs, s.At, s.By, true
 		x.known[key] = in
 	}
 	return nil
@@ -73,10 +80,12 @@ func (x *Inlets) keep() {
 			return
 		case <-tick.C:
 		}
-		for _, in := range x.all() {
-			if err := in.scan(x.ctx); err != nil && fault.KindOf(err) != fault.NotFound && x.ctx.Err() == nil {
-				x.log.Warn("the log cannot be read for a link", "link", in.key(), "err", err)
+		for bus := range x.unscanned() {
+			if err := x.scan(x.ctx, bus); err != nil && fault.KindOf(err) != fault.NotFound && x.ctx.Err() == nil {
+				x.log.Warn("the log cannot be read for links", "bus", bus, "err", err)
 			}
+		}
+		for _, in := range x.all() {
 			in.advance()
 		}
 		if err := x.flush(x.ctx); err != nil && x.ctx.Err() == nil {
@@ -106,17 +115,23 @@ func (x *Inlets) flush(ctx context.Context) error {
 
 // prepare makes the inlet ready for a connection that forwards what is in a stream. It blocks while the log is read, and until a
 // state is stored that a start begins from.
-func (in *inlet) prepare(ctx context.Context, stream string) error {
+func (in *inlet) prepare(ctx context.Context, stream, by string) error {
 	log, err := in.x.o.Log.Bus(in.bus)
 	if err != nil {
 		return err
 	}
-	if err := in.scan(ctx); err != nil {
+	if err := in.x.scan(ctx, in.bus); err != nil {
 		return err
+	}
+	if !in.x.keeps(in) {
+		return errReplaced
 	}
 	in.mu.Lock()
 	if in.stream != stream { // the link reads another bus now: positions in the old one mean nothing
-		in.stream, in.epochs, in.recent, in.stored = stream, nil, map[uint64]struct{}{}, false
+		in.stream, in.epochs, in.stored = stream, nil, false
+	}
+	if in.by != by {
+		in.by, in.stored = by, false
 	}
 	if !in.stored {
 		in.seq, in.dirty = log.Committed(), true
@@ -127,6 +142,16 @@ func (in *inlet) prepare(ctx context.Context, stream string) error {
 		return nil
 	}
 	return in.save(ctx)
+}
+
+// keeps puts an inlet back that was forgotten while a connection waited for it; false if there is another one by now.
+func (x *Inlets) keeps(in *inlet) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.known[in.name()] == nil {
+		x.known[in.name()] = in
+	}
+	return x.known[in.name()] == in
 }
 
 // save writes the state if it has changed.
@@ -142,13 +167,13 @@ func (in *inlet) save(ctx context.Context) error {
 		in.mu.Unlock()
 		return nil
 	}
-	b, err := json.Marshal(inletState{in.stream, in.seq, in.epochs, in.lastAt})
+	b, err := json.Marshal(inletState{in.stream, in.by, in.seq, in.epochs, in.lastAt})
 	in.dirty = false
 	in.mu.Unlock()
 	if err == nil {
 		limit, cancel := context.WithTimeoutCause(ctx, stateTime, errors.New("the bucket does not answer"))
 		defer cancel()
-		_, err = in.x.kv.Put(limit, in.key(), b)
+		_, err = in.x.kv.Put(limit, in.name(), b)
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -157,24 +182,50 @@ func (in *inlet) save(ctx context.Context) error {
 		return nil
 	}
 	in.dirty = true
-	return fmt.Errorf("state of %s: %w", in.key(), err)
+	return fmt.Errorf("state of %s: %w", in.name(), err)
 }
 
-// scan finds what the log has of the link behind its state, the first time it is called for it after a start. It blocks while it
-// reads, 2 us for each event that came to the bus after the state was written. The error is NotFound while the bus is not open.
-func (in *inlet) scan(ctx context.Context) error {
-	in.mu.Lock()
-	scanned, from := in.scanned, in.seq+1
-	in.mu.Unlock()
-	if scanned {
+// unscanned returns the buses whose logs were not read yet for some link.
+func (x *Inlets) unscanned() map[string]bool {
+	buses := make(map[string]bool)
+	for _, in := range x.all() {
+		in.mu.Lock()
+		if !in.scanned {
+			buses[in.bus] = true
+		}
+		in.mu.Unlock()
+	}
+	return buses
+}
+
+// scan finds what the log of a bus has of links behind their states, once after a start, in one pass for all of them. It blocks
+// while it reads, 2 us for each event that came to the bus after the oldest of these states was written, and while somebody else
+// does. The error is NotFound while the bus is not open.
+func (x *Inlets) scan(ctx context.Context, bus string) error {
+	select {
+	case x.scanning <- struct{}{}:
+		defer func() { <-x.scanning }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	wanted := make(map[[2]string]*scanned) // by instance and link
+	from := uint64(math.MaxUint64)
+	for _, in := range x.all() {
+		in.mu.Lock()
+		if !in.scanned && in.bus == bus {
+			wanted[[2]string{in.instance, in.link}] = &scanned{in: in, stream: in.stream, from: in.seq + 1, beside: make(map[string]*Progress)}
+			from = min(from, in.seq+1)
+		}
+		in.mu.Unlock()
+	}
+	if len(wanted) == 0 {
 		return nil
 	}
-	log, err := in.x.o.Log.Bus(in.bus)
+	log, err := x.o.Log.Bus(bus)
 	if err != nil {
 		return err
 	}
-	found := make(map[uint64]struct{})
-	end := log.Committed() // nothing of the link comes before it was scanned
+	end := log.Committed() // nothing of these links comes before they were scanned
 	var buf []eventlog.Entry
 	for from <= end {
 		var next uint64
@@ -182,10 +233,18 @@ func (in *inlet) scan(ctx context.Context) error {
 			return err
 		}
 		for _, e := range buf {
-			if hops := e.Record.Hops; len(hops) > 0 {
-				if h := hops[len(hops)-1]; h.Instance == in.instance && h.Position.Stream == in.stream {
-					found[h.Position.Seq] = struct{}{}
+			hops := e.Record.Hops
+			if len(hops) == 0 {
+				continue
+			}
+			h := hops[len(hops)-1]
+			link, life, lane := parseLinkMark(e.Record.Link)
+			if s := wanted[[2]string{h.Instance, link}]; s != nil && e.Seq >= s.from && h.Position.Stream == s.stream {
+				if s.beside[life] == nil {
+					s.beside[life] = new(Progress)
 				}
+				found := s.beside[life].Of(lane)
+				*found = found.Add(h.Position.Seq, h.Position.Seq)
 			}
 		}
 		if next == from {
@@ -193,12 +252,31 @@ func (in *inlet) scan(ctx context.Context) error {
 		}
 		from = next
 	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if !in.scanned {
-		in.scanned, in.recent = true, found
+	for _, s := range wanted {
+		s.in.found(s.beside, end)
 	}
 	return nil
+}
+
+// scanned is what a scan has found for a link.
+type scanned struct {
+	in     *inlet
+	stream string
+	from   uint64               // in our log
+	beside map[string]*Progress // sequences of the sender, by life of the link
+}
+
+// found takes in what a scan has found up to a place in our log.
+func (in *inlet) found(beside map[string]*Progress, end uint64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.scanned, in.dirty = true, true
+	for life, found := range beside {
+		e := in.epochs.of(life)
+		e.Beside = Progress{e.Beside.Main.join(found.Main), e.Beside.Urgent.join(found.Urgent)}
+		e.settle()
+	}
+	in.seq = max(in.seq, end)
 }
 
 // advance moves the place up to which the state speaks, for a link that is quiet while the bus is not.
@@ -209,7 +287,7 @@ func (in *inlet) advance() {
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if !in.scanned || in.inFlight > 0 || len(in.recent) > 0 {
+	if !in.scanned || in.inFlight > 0 {
 		return
 	}
 	if end := log.Committed(); end > in.seq+idleBehind {

@@ -20,6 +20,7 @@ type InletStatus struct {
 	Link      string    `json:"link"`
 	Stream    string    `json:"stream"` // that it reads
 	Bus       string    `json:"bus"`
+	Key       string    `json:"key,omitempty"` // by which it forwards
 	Connected bool      `json:"connected"`
 	Through   uint64    `json:"through"`            // the highest sequence of the sender's stream that is done
 	Gaps      int       `json:"gaps"`               // runs before that which are not done yet
@@ -47,7 +48,7 @@ func (x *Inlets) Status(bus string) []InletStatus {
 func (in *inlet) status() InletStatus {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	s := InletStatus{Instance: in.instance, Link: in.link, Stream: in.stream, Bus: in.bus, Connected: in.current != nil,
+	s := InletStatus{Instance: in.instance, Link: in.link, Stream: in.stream, Bus: in.bus, Key: in.by, Connected: in.current != nil,
 		Stored: in.counts.stored, Known: in.counts.known, Refused: in.counts.refused, LastAt: in.lastAt, InFlight: in.inFlight}
 	if n := len(in.epochs); n > 0 {
 		if main := in.epochs[n-1].Done.Main; len(main) > 0 {

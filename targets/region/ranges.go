@@ -16,8 +16,8 @@ type Range struct{ From, To uint64 }
 // set and may reuse its memory.
 type Ranges []Range
 
-// maxRanges is how many runs a set may have that another bridge sends.
-const maxRanges = 1024
+// maxRanges is how many runs a set may have that is read.
+const maxRanges = 64 << 10
 
 // Has reports whether seq is in the set.
 func (r Ranges) Has(seq uint64) bool {
@@ -56,6 +56,14 @@ func (r Ranges) Both(other Ranges) Ranges {
 	return out
 }
 
+// join puts all of another set into the set.
+func (r Ranges) join(other Ranges) Ranges {
+	for _, x := range other {
+		r = r.Add(x.From, x.To)
+	}
+	return r
+}
+
 // Missing returns the first run of sequences from..to that is not in the set; false if all are.
 func (r Ranges) Missing(from, to uint64) (Range, bool) {
 	for i := range r {
@@ -90,7 +98,7 @@ func (r Ranges) MarshalJSON() ([]byte, error) {
 	return json.Marshal(pairs)
 }
 
-var errRanges = errors.New("is no sorted list of at most 1024 pairs of sequences")
+var errRanges = errors.New("is no sorted list of at most 65536 pairs of sequences")
 
 // UnmarshalJSON reads what MarshalJSON writes, and refuses what is no set.
 func (r *Ranges) UnmarshalJSON(b []byte) error {

@@ -38,8 +38,21 @@ const (
 
 // Welcome is the first message, from the receiver, as text.
 type Welcome struct {
-	Instance string   `json:"instance"` // of the receiver: events that have been there are not for it
-	Done     Progress `json:"done"`     // what it knows to be done for this link in this epoch
+	Instance string   `json:"instance"`       // of the receiver: events that have been there are not for it
+	Done     Progress `json:"done"`           // what it knows to be done for this link in this epoch
+	Last     LastSeen `json:"last,omitempty"` // by which the sender sees whether that was its log
+}
+
+// LastSeen is, by lane, the last event that the receiver has of a link in an epoch.
+type LastSeen struct {
+	Main   *Seen `json:"main,omitempty"`
+	Urgent *Seen `json:"urgent,omitempty"`
+}
+
+// Seen is an event and where it stood in the sender's stream.
+type Seen struct {
+	Seq uint64 `json:"seq"`
+	Key []byte `json:"key"` // event.Key
 }
 
 // Progress is what is done, by lane: forwarded and committed, or passed over by the sender.
@@ -81,6 +94,7 @@ type Batch struct {
 type Forwarded struct {
 	Seq    uint64 // in the sender's stream
 	Record *event.Record
+	Unfit  error // why it can never be stored here, as far as the receiver's limits say
 }
 
 // Limits of a batch.
@@ -88,6 +102,7 @@ const (
 	maxBatchEvents = 4096
 	maxBatchBytes  = 16 << 20 // uncompressed: one event of the largest size fits
 	maxFrame       = maxBatchBytes + 64<<10
+	maxEventHeader = 64 << 10 // JetStream has no larger ones
 )
 
 // encoder and decoder are shared: EncodeAll and DecodeAll keep nothing.
@@ -218,13 +233,26 @@ func parseForwarded(raw []byte, limits event.Limits) (f Forwarded, size int, err
 	if header > left || data > left-header {
 		return f, 0, errCut
 	}
+	if header > maxEventHeader {
+		return f, 0, fmt.Errorf("an event has a header of %d bytes", header)
+	}
 	at := size + int(header) //nolint:gosec // at most left
 	end := at + int(data)    //nolint:gosec // as well
 	if f.Record, err = event.FromNATS(raw[size:at], raw[at:end]); err != nil {
 		return f, 0, err
 	}
-	if err := f.Record.Event.Validate(limits); err != nil {
-		return f, 0, err
-	}
+	f.Unfit = fits(f.Record, limits)
 	return f, end, nil
+}
+
+// fits says why a record can never be stored here. That it could be stored where it comes from says nothing: limits differ, and
+// versions.
+func fits(rec *event.Record, limits event.Limits) error {
+	if err := rec.Event.Validate(limits); err != nil {
+		return err
+	}
+	if o := rec.MQTT; o != nil {
+		return checkOrigin(o)
+	}
+	return nil
 }

@@ -3,7 +3,9 @@
 package api
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -20,7 +22,8 @@ const kindLink = "Link"
 // Inlets is what the API needs of what takes in the events that links of other regions forward.
 type Inlets interface {
 	// Serve makes a WebSocket of the request, and returns when that has ended. If it returns an error it has written nothing.
-	Serve(w http.ResponseWriter, r *http.Request, bus string, good func() error) error
+	Serve(w http.ResponseWriter, r *http.Request, bus, by string, good func() error) error
+	Forget(ctx context.Context, bus, instance, link string) error
 	Status(bus string) []region.InletStatus
 	Translate(ctx context.Context, bus string, there event.Hop, from uint64) (region.Translated, error)
 }
@@ -37,6 +40,7 @@ func (a *API) addLinkRoutes() {
 	const bus = "/v1/buses/{bus}"
 	a.add("GET", bus+"/link", onBus(areaEvents, accessWrite), a.serveLink)
 	a.add("GET", bus+"/inlets", onBus(areaEvents, accessRead), a.listInlets)
+	a.add("DELETE", bus+"/inlets/{instance}/{link}", onBus(areaEvents, accessWrite), a.forgetInlet)
 	a.add("GET", bus+"/position", onBus(areaEvents, accessRead), a.translate)
 	write := need{area: areaDefinitions, access: accessWrite}
 	a.add("POST", "/v1/links/{name}:pause", write, a.pause(kindLink, true))
@@ -49,29 +53,70 @@ func (a *API) serveLink(w *reply, r *http.Request) error {
 	w.long = true
 	bus := w.bus
 	again := r.Clone(context.WithoutCancel(r.Context()))
-	return a.o.Inlets.Serve(w, r, bus, func() error {
+	return a.o.Inlets.Serve(w, r, bus, w.key, func() error {
 		who, err := a.identify(&reply{ResponseWriter: w.ResponseWriter}, again)
 		if err == nil {
 			err = who.permit(areaEvents, accessWrite, bus)
 		}
-		if err != nil {
+		var told *httpError
+		if errors.As(err, &told) && (told.kind == problemForbidden || told.kind == problemUnauthorized) {
 			return &fault.Error{Kind: fault.Forbidden, Message: "the key is not good any more", Err: err}
 		}
-		return nil
+		return nil // who cannot be asked says nothing
 	})
+}
+
+// forgetInlet forgets what a link of another region has brought.
+func (a *API) forgetInlet(w *reply, r *http.Request) error {
+	if _, err := noQuery(r); err != nil {
+		return err
+	}
+	if err := a.o.Inlets.Forget(r.Context(), w.bus, pathParam(r, "instance"), pathParam(r, "link")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
 // listInlets answers which links of other regions forward to a bus.
 func (a *API) listInlets(w *reply, r *http.Request) error {
-	if _, err := noQuery(r); err != nil {
+	q, err := readQuery(r, "limit", "cursor")
+	if err != nil {
+		return err
+	}
+	limit, after := cmp.Or(q.limit(), defaultInlets), q.text("cursor")
+	if err := q.err(); err != nil {
 		return err
 	}
 	if _, err := a.o.Bridge.Position(w.bus); err != nil {
 		return err
 	}
-	return sendJSON(w, http.StatusOK, struct {
+	page := struct {
 		Items []region.InletStatus `json:"items"`
-	}{a.o.Inlets.Status(w.bus)})
+		Next  string               `json:"nextCursor,omitempty"`
+	}{Items: []region.InletStatus{}}
+	name := func(s region.InletStatus) string { return s.Instance + "/" + s.Link }
+	for _, s := range a.o.Inlets.Status(w.bus) { // by instance and link
+		if after != "" && !behind(name(s), after) {
+			continue
+		}
+		if len(page.Items) == limit {
+			page.Next = name(page.Items[limit-1])
+			break
+		}
+		page.Items = append(page.Items, s)
+	}
+	return sendJSON(w, http.StatusOK, page)
+}
+
+// defaultInlets is how many are listed in a page that does not say.
+const defaultInlets = 100
+
+// behind reports whether a name, an instance and a link, comes behind another one.
+func behind(name, other string) bool {
+	i, l, _ := strings.Cut(name, "/")
+	oi, ol, _ := strings.Cut(other, "/")
+	return cmp.Or(cmp.Compare(i, oi), cmp.Compare(l, ol)) > 0
 }
 
 // translate answers where a consumer goes on that has read a bus of another region up to a position.
@@ -102,11 +147,11 @@ func (a *API) translate(w *reply, r *http.Request) error {
 }
 
 // linkOperations describe the routes.
-func linkOperations(bus *huma.Param, ok func(description, media string, s *huma.Schema) map[string]*huma.Response) map[string]*huma.Operation {
+func linkOperations(bus, limit, cursor *huma.Param, ok func(description, media string, s *huma.Schema) map[string]*huma.Response) map[string]*huma.Operation {
 	name := pathParamDoc("name", "of the link")
 	whole := &huma.Schema{Type: "integer"}
 	inlet := object([]string{"instance", "link", "stream", "bus", "connected", "through", "gaps", "stored", "known", "refused"}, map[string]*huma.Schema{
-		"instance": text("of the bridge that forwards"), "link": text("its name there"), "stream": text("that it reads there"), "bus": text(""),
+		"instance": text("of the bridge that forwards"), "link": text("its name there"), "stream": text("that it reads there"), "bus": text(""), "key": text("by which it forwards; no other may"),
 		"connected": {Type: "boolean"}, "through": {Type: "integer", Description: "the highest sequence of that stream that is done"},
 		"gaps":   {Type: "integer", Description: "runs of sequences before it that are not done yet"},
 		"stored": {Type: "integer", Description: "events, since the process began"}, "known": {Type: "integer", Description: "that were there already"},
@@ -121,8 +166,14 @@ func linkOperations(bus *huma.Param, ok func(description, media string, s *huma.
 		},
 		"GET /v1/buses/{bus}/inlets": {
 			OperationID: "list-inlets", Tags: []string{"links"}, Summary: "List the links of other regions that forward to a bus",
-			Parameters: []*huma.Param{bus},
-			Responses:  ok("All of them", "application/json", object([]string{"items"}, map[string]*huma.Schema{"items": {Type: "array", Items: inlet}})),
+			Parameters: []*huma.Param{bus, limit, cursor},
+			Responses:  ok("A page, by instance and link", "application/json", pageSchema(inlet)),
+		},
+		"DELETE /v1/buses/{bus}/inlets/{instance}/{link}": {
+			OperationID: "forget-inlet", Tags: []string{"links"}, Summary: "Forget what a link of another region has brought",
+			Description: "So that another key may forward as that link. What it forwards again is recognised within the deduplication window only. 409 while it is connected.",
+			Parameters:  []*huma.Param{bus, pathParamDoc("instance", "of the bridge that forwards"), pathParamDoc("link", "its name there")},
+			Responses:   noContentResponses(),
 		},
 		"GET /v1/buses/{bus}/position": {
 			OperationID: "translate-position", Tags: []string{"links"}, Summary: "Find where a consumer of another region goes on here",

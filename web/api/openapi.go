@@ -561,7 +561,7 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 		maps.Copy(ops, functionOperations())
 	}
 	if a.o.Links != nil {
-		maps.Copy(ops, linkOperations(bus, ok))
+		maps.Copy(ops, linkOperations(bus, limit, cursor, ok))
 	}
 	return ops
 }

@@ -77,7 +77,7 @@ func (a *App) startMQTT(ctx context.Context) error {
 
 // openDownlink opens the stream of messages to devices.
 func (a *App) openDownlink(ctx context.Context) (*mqttgw.Downlink, error) {
-	stream, err := a.log.Stream(ctx, eventlog.StreamConfig{Name: mqttgw.DownlinkStream, Subjects: mqttgw.DownlinkSubjects()})
+	stream, err := a.log.Stream(ctx, eventlog.StreamConfig{Name: mqttgw.DownlinkStream, Subjects: mqttgw.DownlinkSubjects(), Urgent: true})
 	if err != nil {
 		return nil, err
 	}

@@ -139,6 +139,86 @@ func TestStoredBeforeTheSync(t *testing.T) {
 	}
 }
 
+// The writer of an urgent stream does not wait for a sync, but holds no more in doubt than other streams do. What it has written
+// meanwhile shares the next sync.
+func TestUrgentStreamIsWrittenDuringASync(t *testing.T) {
+	g := newGate()
+	l := open(t, eventlog.Options{Dir: t.TempDir(), Sync: g.sync})
+	s, err := l.Stream(t.Context(), eventlog.StreamConfig{Name: "DOWN", Subjects: []string{"down.>"}, Urgent: true})
+	must(t, err)
+	defer g.release()
+	g.hold()
+	stored, done := make(chan uint64, 100), make(chan eventlog.Result, 100)
+	put := func(size int) {
+		t.Helper()
+		m := eventlog.Message{Subject: "down.x", Data: make([]byte, size), Stored: func(seq uint64) { stored <- seq }}
+		must(t, s.Append(t.Context(), m, func(r eventlog.Result) { done <- r }))
+	}
+	put(1)
+	<-g.enter
+	const small, large = 20, 10
+	for i := 1; i <= small; i++ {
+		if i > 1 {
+			put(1) // alone: the one before is stored
+		}
+		if seq := <-stored; seq != uint64(i) || s.Committed() != 0 || len(done) > 0 {
+			t.Fatalf("stored at %d, committed %d, want %d and 0", seq, s.Committed(), i)
+		}
+	}
+	for range large {
+		put(1 << 20)
+	}
+	for range 3 { // of 4 MiB
+		<-stored
+	}
+	select {
+	case <-stored:
+		t.Error("more than 4 MiB are stored and not synced")
+	case <-time.After(50 * time.Millisecond):
+	}
+	calls := g.calls.Load()
+	g.release()
+	for i := range small + large {
+		if r := <-done; r.Seq != uint64(i+1) || r.Err != nil {
+			t.Fatalf("%+v, want %d", r, i+1)
+		}
+	}
+	if n := g.calls.Load() - calls; n > 10 {
+		t.Errorf("%d syncs, want one for all that were stored and a few for the rest", n)
+	}
+}
+
+// A sync that fails fails everything that was written meanwhile, and the log can be closed.
+func TestUrgentStreamWhoseSyncFails(t *testing.T) {
+	g := newGate()
+	l := open(t, eventlog.Options{Dir: t.TempDir(), Sync: g.sync})
+	s, err := l.Stream(t.Context(), eventlog.StreamConfig{Name: "DOWN", Subjects: []string{"down.>"}, Urgent: true})
+	must(t, err)
+	defer g.release()
+	g.hold()
+	const messages = 12
+	done := make(chan eventlog.Result, messages)
+	for i := range messages {
+		must(t, s.Append(t.Context(), eventlog.Message{Subject: "down.x", Data: make([]byte, 1<<20)}, func(r eventlog.Result) { done <- r }))
+		if i == 0 {
+			<-g.enter
+		}
+	}
+	g.fail(errors.New("input/output error"))
+	g.release()
+	if r := <-done; r.Seq != 1 || r.Err != nil { // the sync that was under way is good
+		t.Errorf("%+v, want 1", r)
+	}
+	for range messages - 1 {
+		if r := <-done; fault.KindOf(r.Err) != fault.Unavailable {
+			t.Errorf("%+v, want unavailable", r)
+		}
+	}
+	if s.Committed() != 1 {
+		t.Errorf("committed %d, want 1", s.Committed())
+	}
+}
+
 func TestGroupCommit(t *testing.T) {
 	g := newGate()
 	l := open(t, eventlog.Options{Dir: t.TempDir(), Sync: g.sync})

@@ -22,6 +22,10 @@ import (
 type StreamConfig struct {
 	Name     string   // letters, digits, _ and -
 	Subjects []string // what may be appended; no other stream may have them
+
+	// Urgent has the writer go on while a sync is under way, so that Message.Stored is called without waiting for one. Batches are
+	// smaller then: it is for streams of which little is expected and soon.
+	Urgent bool
 }
 
 var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
@@ -84,6 +88,8 @@ type Stream struct {
 
 	work     chan struct{} // 1: the queue has something, or closing was set
 	verified chan *batch   // acknowledged by the server, to be synced
+	unsynced atomic.Int64  // bytes of verified batches that are not committed
+	synced   chan struct{} // 1: unsynced has become less
 	free     chan *batch   // to be used again
 	wire     *wire         // of the publisher goroutine
 	last     uint64        // last sequence in the server, of the publisher goroutine
@@ -141,7 +147,10 @@ func (l *Log) stream(ctx context.Context, c StreamConfig, producer bool, d *dedu
 func (l *Log) openStream(ctx context.Context, c StreamConfig) (*Stream, error) {
 	s := &Stream{log: l, name: c.Name, gap: "gap." + c.Name, logger: l.logger.With("stream", c.Name),
 		dir:  filepath.Join(l.opts.Dir, "events", "jetstream", "$G", "streams", c.Name),
-		work: make(chan struct{}, 1), verified: make(chan *batch), free: make(chan *batch, 2), damages: map[checkpoint]bool{}, stopped: make(chan struct{})}
+		work: make(chan struct{}, 1), verified: make(chan *batch), synced: make(chan struct{}, 1), free: make(chan *batch, 2), damages: map[checkpoint]bool{}, stopped: make(chan struct{})}
+	if c.Urgent {
+		s.verified = make(chan *batch, maxAhead)
+	}
 	info, err := s.ensure(ctx, slices.Concat(c.Subjects, []string{s.gap}))
 	if err != nil {
 		return nil, err

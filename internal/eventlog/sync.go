@@ -33,7 +33,8 @@ func newSyncer(b *blocks, syncFile func(*os.File) error) (*syncer, error) {
 	if len(files) == 0 {
 		return s, nil
 	}
-	// Two batches can be on their way, of 4 MiB or one message each: four blocks.
+	// Two batches can be on their way, of 4 MiB or one message each, or the smaller ones of an urgent stream, which are as much
+	// together: four blocks.
 	for _, index := range files[max(0, len(files)-4):] {
 		if err := s.open(index); err != nil {
 			return nil, errors.Join(err, s.close())

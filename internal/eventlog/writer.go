@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -184,8 +185,11 @@ func (s *Stream) take(b *batch) bool {
 
 // fill moves the front of the queue into b. mu is held.
 func (s *Stream) fill(b *batch) {
-	n, size := 0, 0
-	for n < len(s.queue) && n < batchItems && (n == 0 || size+s.queue[n].size <= batchBytes) {
+	n, size, most := 0, 0, batchBytes
+	if cap(s.verified) > 0 {
+		most -= int(s.unsynced.Load()) // what is more would have to wait, see awaitRoom
+	}
+	for n < len(s.queue) && n < batchItems && (n == 0 || size+s.queue[n].size <= most) {
 		size += s.queue[n].size
 		n++
 	}
@@ -201,7 +205,8 @@ func (s *Stream) fill(b *batch) {
 }
 
 // publish is the stream's writer: it sends one batch at a time and proves it stored before it sends the next, so that
-// there is never more than one batch whose fate is unknown.
+// there is never more than one batch whose fate is unknown. It waits for the committer to take the batch over, but
+// in an urgent stream.
 func (s *Stream) publish() {
 	defer close(s.verified)
 	for {
@@ -214,9 +219,29 @@ func (s *Stream) publish() {
 		if !s.take(b) {
 			return
 		}
+		s.awaitRoom(b)
 		s.send(b)
 		b.tellStored()
+		s.unsynced.Add(b.bytes)
 		s.verified <- b
+	}
+}
+
+// maxAhead is how many batches an urgent stream may have written that are not being synced yet.
+const maxAhead = 64
+
+// awaitRoom waits until what an urgent stream has written and not synced is no more than a batch of another stream may be, with b;
+// unless that is nothing.
+func (s *Stream) awaitRoom(b *batch) {
+	size := int64(0)
+	for i := range b.items {
+		size += int64(b.items[i].size)
+	}
+	for cap(s.verified) > 0 {
+		if n := s.unsynced.Load(); n == 0 || n+size <= batchBytes {
+			return
+		}
+		<-s.synced
 	}
 }
 
@@ -491,9 +516,40 @@ func (s *Stream) match(b *batch, last uint64) ([]uint64, error) {
 	return stored, err
 }
 
-// commit makes verified batches durable, in order, and completes their items.
+// commit makes verified batches durable, in order, and completes their items. Those that an urgent stream has written meanwhile
+// share a sync.
 func (s *Stream) commit() {
+	var group []*batch
 	for b := range s.verified {
+		group = append(group[:0], b)
+		for n := len(s.verified); n > 0; n-- {
+			group = append(group, <-s.verified)
+		}
+		s.commitGroup(group)
+		clear(group)
+	}
+}
+
+func (s *Stream) commitGroup(group []*batch) {
+	sent, size := 0, int64(0)
+	for _, b := range group {
+		sent += b.sent
+		size += b.bytes
+	}
+	if sent > 0 {
+		if err := s.persist(group, sent); err != nil {
+			err = s.log.fail(fmt.Errorf("stream %s: %w", s.name, err))
+			for _, b := range group {
+				s.refuse(b, err)
+			}
+		}
+	}
+	s.unsynced.Add(-size)
+	select {
+	case s.synced <- struct{}{}:
+	default: // it is told already
+	}
+	for _, b := range group {
 		s.commitBatch(b)
 		s.log.disk.end(b.going)
 		clear(b.items)
@@ -505,12 +561,8 @@ func (s *Stream) commit() {
 	}
 }
 
+// commitBatch completes the items of a batch that was synced, or refused.
 func (s *Stream) commitBatch(b *batch) {
-	if b.sent > 0 {
-		if err := s.persist(b); err != nil {
-			s.refuse(b, s.log.fail(fmt.Errorf("stream %s: %w", s.name, err)))
-		}
-	}
 	if s.dedup != nil {
 		now := s.log.opts.Now()
 		for i := range b.items {
@@ -530,8 +582,8 @@ func (s *Stream) commitBatch(b *batch) {
 	}
 }
 
-// persist syncs what b wrote and moves the mark.
-func (s *Stream) persist(b *batch) error {
+// persist syncs what batches wrote, which are sent messages, and moves the mark.
+func (s *Stream) persist(group []*batch, sent int) error {
 	if f := s.log.failure.Load(); f != nil {
 		return f
 	}
@@ -541,13 +593,15 @@ func (s *Stream) persist(b *batch) error {
 	}
 	m := s.log.metrics
 	m.fsync.Observe(time.Since(start).Seconds())
-	m.batch.Observe(float64(b.sent))
+	m.batch.Observe(float64(sent))
 	if err := s.syncer.follow(); err != nil {
 		return err
 	}
-	for i := len(b.items) - 1; i >= 0; i-- {
-		if it := &b.items[i]; it.subject != "" && it.err == nil {
-			return s.mark.write(it.seq, recordKey(it.subject, it.header, it.data))
+	for _, b := range slices.Backward(group) {
+		for i := len(b.items) - 1; i >= 0; i-- {
+			if it := &b.items[i]; it.subject != "" && it.err == nil {
+				return s.mark.write(it.seq, recordKey(it.subject, it.header, it.data))
+			}
 		}
 	}
 	return nil

@@ -191,6 +191,12 @@ func TestGateOfflineSessions(t *testing.T) {
 
 // TestGateManyTopics: a publish to a topic that was never used before costs what others do, also past the number of
 // subjects that a bus keeps (100,000), and memory stays bounded. RIALTO_TOPICS=1000000 is the long form.
+//
+// What grows most while this runs is not topics: the server in the log keeps, for each of its blocks, the subjects in it until two
+// minutes after the block was written, about 100 bytes for each message whose subject is new in its block, and the collector lets
+// that double. So memory follows what was published in the last two minutes, whether the topics are new or not: at 6,500 messages a
+// second over 100,000 topics it stood at 390 to 400 MB from then on, and fell again with the rate. A load that is shorter than
+// that, such as this one, sees no plateau.
 func TestGateManyTopics(t *testing.T) {
 	n := scaleOf(t, "RIALTO_TOPICS", 200_000)
 	t.Setenv(childRing, fmt.Sprint(8<<20)) // else recent events fill their memory while the topics are measured

@@ -232,19 +232,19 @@ func TestABusThatMakesRoomTellsItsFollowers(t *testing.T) {
 		f.must(f.megabyte("reading"))
 	}
 	f.balanced()
-	ctx := context.Background()
-	f.must(f.Trim(ctx, "default"))
-	if first, _, _, _, err := f.Streams("default"); err != nil || first != 1 || len(link.told()) != 1 {
+	f.must(f.Trim(context.Background(), "default"))
+	if first, _, _, _, err := f.Streams("default"); err != nil || first != 1 || len(link.told()) == 0 {
 		t.Errorf("the log begins at %d, %v; the link was told of %v", first, err, link.told())
 	}
 	link.mu.Lock()
 	link.keep = nil
 	link.mu.Unlock()
-	f.must(f.Trim(ctx, "default"))
-	told := link.told()
-	if first, _, _, _, err := f.Streams("default"); err != nil || first == 1 || len(told) != 2 || told[1] != first {
-		t.Errorf("the log begins at %d, %v; the link was told of %v", first, err, told)
-	}
+	f.must(f.Trim(context.Background(), "default"))
+	f.within(5*time.Second, func() (string, bool) {
+		first, _, _, _, err := f.Streams("default")
+		told := link.told()
+		return fmt.Sprintf("the log begins at %d, %v; the link was told of %v", first, err, told), err == nil && first > 1 && told[len(told)-1] == first
+	})
 	if s := f.busStatus(); s.State != bridge.BusRoom || s.Bytes > 17<<20 {
 		t.Errorf("status %+v", s)
 	}

@@ -201,7 +201,7 @@ func list(s []string) []string {
 
 // summary is a default text, and in Markdown the data that goes behind it.
 func (t *target) summary(d targets.Delivery) (text, data string) {
-	data = notice.Data(d.Event)
+	data = notice.Data(d.Event, maxText)
 	if t.message == asText || t.message == asLink {
 		text = notice.Title(d.Event)
 		for _, f := range notice.Facts(d) {

@@ -158,8 +158,8 @@ func summary(d targets.Delivery) string {
 	for _, f := range notice.Facts(d) {
 		fmt.Fprintf(&b, "%-8s %s\n", f.Name+":", notice.Cut(f.Value, maxFact))
 	}
-	if data := notice.Data(d.Event); data != "" {
-		b.WriteString("\n" + notice.Cut(data, maxData) + "\n")
+	if data := notice.Data(d.Event, maxData); data != "" {
+		b.WriteString("\n" + data + "\n")
 	}
 	return b.String()
 }

@@ -210,7 +210,7 @@ func (t *target) contentOf(d targets.Delivery) (c content, err error) {
 		for _, f := range notice.Facts(d) {
 			c.facts = append(c.facts, object{"is_short": true, "text": object{"tag": "lark_md", "content": "**" + f.Name + "**\n" + escape(notice.Cut(f.Value, maxFact))}})
 		}
-		c.data = notice.Data(d.Event)
+		c.data = notice.Data(d.Event, maxText)
 	}
 	return c, err
 }
@@ -241,7 +241,7 @@ func summary(d targets.Delivery) string {
 		lines = append(lines, f.Name+": "+notice.Cut(f.Value, maxFact))
 	}
 	text := strings.Join(lines, "\n")
-	if data := notice.Data(d.Event); data != "" {
+	if data := notice.Data(d.Event, maxText); data != "" {
 		text += "\n\n" + data
 	}
 	return text

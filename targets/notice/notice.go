@@ -11,13 +11,9 @@
 package notice
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/rules"
@@ -62,28 +58,6 @@ func Facts(d targets.Delivery) []Fact {
 		facts = append(facts, Fact{"Rule", d.Bus + "/" + d.Rule})
 	}
 	return append(facts, Fact{"Event", Line(e.ID)})
-}
-
-// Data is the data of an event for people: JSON over several lines, other text as it is, and of all else how much it is. It
-// has no control characters but line breaks and tabs.
-func Data(e *event.Event) string {
-	switch {
-	case len(e.Data) == 0:
-		return ""
-	case e.DataContentType == "" || event.IsJSON(e.DataContentType):
-		var b bytes.Buffer
-		if json.Indent(&b, e.Data, "", "  ") == nil && utf8.Valid(b.Bytes()) {
-			return Block(b.String())
-		}
-	}
-	if text := string(e.Data); utf8.ValidString(text) && !strings.ContainsFunc(text, isBinary) {
-		return Block(text)
-	}
-	kind := e.DataContentType
-	if kind == "" {
-		kind = "an unknown type"
-	}
-	return fmt.Sprintf("%d bytes of %s", len(e.Data), Line(kind))
 }
 
 func isBinary(r rune) bool { return r < ' ' && r != '\n' && r != '\r' && r != '\t' || r == 0x7f }

@@ -3,9 +3,11 @@
 package notice_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -52,7 +54,7 @@ func TestData(t *testing.T) {
 		{"", "\x00", "1 bytes of an unknown type"},
 		{"application/json", "", ""},
 	} {
-		got := notice.Data(&event.Event{DataContentType: tt.kind, Data: []byte(tt.data)})
+		got := notice.Data(&event.Event{DataContentType: tt.kind, Data: []byte(tt.data)}, 1000)
 		if tt.want == "8 bytes" {
 			tt.want = "17 bytes of text/plain"
 		}
@@ -258,4 +260,66 @@ func TestRefused(t *testing.T) {
 	if e := notice.Unreadable("X"); e.Reason != targets.ReasonProtocol || e.Permanent {
 		t.Errorf("%+v", e)
 	}
+}
+
+// A deep nesting is not laid out as deep: it would be thousands of times as long as the data.
+func TestDataDeep(t *testing.T) {
+	deep := func(n int) *event.Event {
+		return &event.Event{Data: []byte(strings.Repeat("[", n) + "1" + strings.Repeat("]", n))}
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for _, n := range []int{1, 40, 900, 9000} {
+		if got := notice.Data(deep(n), 256<<10); len(got) > 8000+2*n {
+			t.Errorf("%d levels: %d bytes", n, len(got))
+		}
+	}
+	wide := strings.Repeat(strings.Repeat("[", 900)+"1"+strings.Repeat("]", 900)+",", 500) // 0.9 MB
+	if got := notice.Data(&event.Event{Data: []byte("[" + wide + "1]")}, 4096); len(got) > 4096 || !strings.HasSuffix(got, "…") {
+		t.Errorf("%d bytes, at the end %q", len(got), got[max(0, len(got)-10):])
+	}
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 16<<20 {
+		t.Errorf("%d bytes of memory were used", used)
+	}
+	if got, want := notice.Data(deep(34), 1<<20), "\n"+strings.Repeat("  ", 32)+"[[1]]\n"; !strings.Contains(got, want) {
+		t.Errorf("34 levels: %q", got)
+	}
+}
+
+func FuzzData(f *testing.F) {
+	for _, seed := range []string{`{"a":[1,2, {}],"b":"<x> \" \\ ","c":[ ]}`, "words\r\n", "\x89PNG", `"` + "a\u0085\u007f" + `"`, strings.Repeat("[", 40) + strings.Repeat("]", 40)} {
+		f.Add([]byte(seed), 1000)
+		f.Add([]byte(seed), 12)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, limit int) {
+		limit = 8 + (limit&0xffff+0x10000)&0xffff
+		got := notice.Data(&event.Event{Data: data}, limit)
+		if len(got) > limit || !utf8.ValidString(got) {
+			t.Fatalf("%d bytes of %d, %q", len(got), limit, got)
+		}
+		if !json.Valid(data) || !utf8.Valid(data) {
+			return
+		}
+		var indented, compact bytes.Buffer
+		if err := json.Indent(&indented, data, "", "  "); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Compact(&compact, data); err != nil {
+			t.Fatal(err)
+		}
+		want := notice.Block(indented.String())
+		switch {
+		case strings.HasSuffix(got, "…"): // cut off
+		case !strings.Contains(want, strings.Repeat("  ", 33)):
+			if got != want {
+				t.Fatalf("%q, want %q", got, want)
+			}
+		case !strings.ContainsFunc(compact.String(), unicode.IsControl):
+			var again bytes.Buffer
+			if err := json.Compact(&again, []byte(got)); err != nil || again.String() != compact.String() {
+				t.Fatalf("%q is not %q", got, compact.String())
+			}
+		}
+	})
 }

@@ -130,8 +130,8 @@ func (t *target) textOf(d targets.Delivery) (string, error) {
 	for _, f := range notice.Facts(d) {
 		b.WriteString(fact + f.Name + ": " + plain(notice.Cut(f.Value, maxText/8)))
 	}
-	if data := notice.Data(d.Event); data != "" {
-		b.WriteString("\n\n" + plain(notice.Cut(data, maxMarkdown)))
+	if data := notice.Data(d.Event, maxMarkdown); data != "" {
+		b.WriteString("\n\n" + plain(data))
 	}
 	return b.String(), nil
 }

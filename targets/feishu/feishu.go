@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rialto-bridge/rialto/targets"
@@ -84,16 +85,19 @@ func (t *target) Deliver(ctx context.Context, d targets.Delivery) (targets.Resul
 
 // refusals are the codes that are known; see the documentation of custom bots and the list of general error codes.
 var refusals = map[int]notice.Refusal{
-	11232:    {Reason: targets.ReasonStatus, Passes: true, Rest: time.Minute},                                                                                      // more than 100 a minute, or 5 a second
-	230020:   {Reason: targets.ReasonStatus, Passes: true, Rest: 10 * time.Second},                                                                                 // the group is sent too much
-	99991400: {Reason: targets.ReasonStatus, Passes: true, Rest: time.Minute},                                                                                      // the organisation asks for too much
-	19001:    {Reason: targets.ReasonAuth},                                                                                                                         // the key
-	19021:    {Reason: targets.ReasonAuth},                                                                                                                         // signature, or a clock that is an hour off
-	19022:    {Reason: targets.ReasonAuth},                                                                                                                         // our address is not on its list
-	19024:    {Reason: targets.ReasonStatus},                                                                                                                       // none of its keywords
-	9499:     {Reason: targets.ReasonStatus}, 19002: {Reason: targets.ReasonStatus}, 11246: {Reason: targets.ReasonStatus}, 230099: {Reason: targets.ReasonStatus}, // not a message
+	11232:      {Reason: targets.ReasonStatus, Passes: true, Rest: time.Minute},                                                                                      // more than 100 a minute, or 5 a second
+	230020:     {Reason: targets.ReasonStatus, Passes: true, Rest: 10 * time.Second},                                                                                 // the group is sent too much
+	99991400:   {Reason: targets.ReasonStatus, Passes: true, Rest: time.Minute},                                                                                      // the organisation asks for too much
+	19001:      {Reason: targets.ReasonAuth},                                                                                                                         // the key
+	19021:      {Reason: targets.ReasonAuth},                                                                                                                         // signature, or a clock that is an hour off
+	19022:      {Reason: targets.ReasonAuth},                                                                                                                         // our address is not on its list
+	19024:      {Reason: targets.ReasonStatus},                                                                                                                       // none of its keywords
+	badRequest: {Reason: targets.ReasonStatus}, 19002: {Reason: targets.ReasonStatus}, 11246: {Reason: targets.ReasonStatus}, 230099: {Reason: targets.ReasonStatus}, // not a message
 	11247: {Reason: targets.ReasonGone}, 19007: {Reason: targets.ReasonGone}, // the bot is off
 }
+
+// badRequest is what Feishu says to what is not a message, and also ("too many request") to what is too fast.
+const badRequest = 9499
 
 // judge says what became of a message. A bot answers in one of two forms, and at times in both.
 func judge(a outbound.Answer) *targets.Error {
@@ -111,6 +115,9 @@ func judge(a outbound.Answer) *targets.Error {
 	switch known := readable && code != nil; {
 	case known && *code != 0:
 		e := notice.Refused("Feishu", *code, message, refusals)
+		if *code == badRequest && strings.Contains(strings.ToLower(message), "too many") {
+			e.Permanent, e.RetryAfter = false, time.Minute
+		}
 		if reset, err := strconv.Atoi(a.Header.Get("X-Ogw-Ratelimit-Reset")); err == nil && reset > 0 && !e.Permanent {
 			e.RetryAfter = min(time.Duration(reset)*time.Second, targets.MaxRest)
 		}

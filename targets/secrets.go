@@ -45,6 +45,18 @@ func ReadSecret(pointer string, raw json.RawMessage, check func(text string) err
 	return s, details
 }
 
+// RefuseSecrets complains of what in a part of a config that takes any JSON, and no secrets, would be taken for one wherever
+// definitions are sealed and shown. pointer is that of the part.
+func RefuseSecrets(pointer string, part json.RawMessage) (details []fault.Detail) {
+	for _, at := range secret.Lookalikes(part) {
+		details = append(details, fault.Detail{Pointer: pointer + at, Detail: LooksLikeSecret})
+	}
+	return details
+}
+
+// LooksLikeSecret is what is said of an object that is none and would be taken for a secret.
+const LooksLikeSecret = `looks like a secret: an object with nothing but ref, value or sealed is sealed and hidden; there is no secret here, so give it another member, or write it another way`
+
 // SecretSet is the secrets of one target. It is safe for concurrent use.
 type SecretSet struct {
 	slots  []SecretSlot

@@ -183,6 +183,14 @@ func TestSecretsAreWrittenAndUsed(t *testing.T) {
 	if status, answer := s.call("PUT", "/v1/targets/forged", fmt.Sprintf(`{"type":"webhook","config":{"url":%q,"headers":{"X-Key":{"sealed":"v1.a.b"}}}}`, far.URL)); status != http.StatusBadRequest {
 		t.Errorf("what is sealed can be written: %d %s", status, answer)
 	}
+	for kind, config := range map[string]string{
+		"http": `"url":"` + far.URL + `","body":{"form":{"sealed":"x"}}`, "feishu": `"url":{"ref":"ops-token"},"card":{"a":{"sealed":"x"}}`,
+		"function": `"runtime":"http","url":"` + far.URL + `","headers":{"sealed":"x"}`,
+	} {
+		if status, answer := s.call("PUT", "/v1/targets/forged", `{"type":"`+kind+`","config":{`+config+`}}`); status != http.StatusBadRequest || !strings.Contains(answer, "sealed") {
+			t.Errorf("%s takes what is sealed: %d %s", kind, status, answer)
+		}
+	}
 	stop(t, a)
 	for _, text := range []string{first, second, inline} {
 		if files := inFiles(t, dir, text); len(files) > 0 {

@@ -206,6 +206,9 @@ func onSecrets(kind string, doc []byte, edit func(member string, part json.RawMe
 func (v *vault) keepsSecrets(k api.Kind) api.Kind {
 	check, refs := k.Normalize, k.Refs
 	k.Normalize = func(ctx context.Context, doc, old []byte) ([]byte, error) {
+		if err := noneSealed(k.Name, doc); err != nil {
+			return nil, err
+		}
 		key := store.Key{Kind: k.Name, Name: nameOf(doc)}
 		if old != nil {
 			open, err := v.open(key, old)
@@ -240,6 +243,18 @@ func (v *vault) keepsSecrets(k api.Kind) api.Kind {
 		return append(all, secretRefs(k.Name, doc)...)
 	}
 	return k
+}
+
+// noneSealed refuses a document, as somebody writes it, with secrets that are sealed: nobody but the bridge seals any, and what it
+// cannot open again would keep the definition from being used.
+func noneSealed(kind string, doc []byte) error {
+	var details []fault.Detail
+	for _, member := range secretMembers(kind) {
+		for _, at := range secret.Sealed(memberOf(doc, member)) {
+			details = append(details, fault.Detail{Pointer: "/" + member + at, Detail: `is in the form of a secret that is sealed, which is only for the store; a secret is {"ref": "NAME"} or {"value": "..."}`})
+		}
+	}
+	return fault.Collect(details)
 }
 
 // secretRefs lists the Secrets that a document refers to.

@@ -136,6 +136,21 @@ func TestReferences(t *testing.T) {
 	}
 }
 
+func TestLookalikes(t *testing.T) {
+	doc := json.RawMessage(`{"a/b":[{"ref":"one"},{"value":"x","until":1}],"b":{"sealed":""},"c":{"value":1},"d":{"ref":"x","more":1},"e":{"value":{"sealed":"y"}}}`)
+	if diff := cmp.Diff([]string{"/a~1b/0", "/a~1b/1", "/b", "/e/value"}, secret.Lookalikes(doc)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"/b", "/e/value"}, secret.Sealed(doc)); diff != "" {
+		t.Error(diff)
+	}
+	for text, want := range map[string]bool{`{"ref":"x"}`: true, `{"value":"","until":""}`: true, `{"sealed":"x"}`: true, `{"a":{"ref":"x"}}`: false, `"ref"`: false, `{}`: false, `{`: false, `{"ref":"x","value":"x"}`: false} {
+		if got := secret.LooksLike(json.RawMessage(text)); got != want {
+			t.Errorf("%s: %t", text, got)
+		}
+	}
+}
+
 func FuzzOpen(f *testing.F) {
 	k := keyring(f, secret.NewKey())
 	f.Add(k.Seal("c", "text"), "text")

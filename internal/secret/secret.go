@@ -384,6 +384,39 @@ func References(doc json.RawMessage) []Reference {
 	return all
 }
 
+// Lookalikes lists, as JSON pointers in order, the objects in a part of a document that count as secrets wherever documents are
+// sealed, shown and restored: those whose only member, beside "until", is "ref", "value" or "sealed" with a text. Where a part takes
+// any JSON they must be refused when it is written, because nothing else tells them from secrets. What is no JSON has none.
+func Lookalikes(doc json.RawMessage) []string { return withOnly(doc, "ref", "value", "sealed") }
+
+// LooksLike reports whether a JSON value is, as a whole, one that Lookalikes lists.
+func LooksLike(doc json.RawMessage) bool { return slices.Contains(Lookalikes(doc), "") }
+
+// Sealed lists, as JSON pointers in order, the secrets in a document that are sealed. In one that somebody writes there are none: only
+// what is stored has them.
+func Sealed(doc json.RawMessage) []string { return withOnly(doc, "sealed") }
+
+// withOnly lists the objects that hold a text as one of the members and nothing else.
+func withOnly(doc json.RawMessage, members ...string) []string {
+	v, err := decode(doc)
+	if err != nil {
+		return nil
+	}
+	var all []string
+	each(v, nil, func(path []any, o map[string]any) bool {
+		found := slices.ContainsFunc(members, func(m string) bool {
+			_, ok := secretIn(o, m)
+			return ok
+		})
+		if found {
+			all = append(all, pointerOf(path))
+		}
+		return found
+	})
+	slices.Sort(all)
+	return all
+}
+
 func child(v, step any) any {
 	switch step := step.(type) {
 	case string:

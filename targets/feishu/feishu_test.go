@@ -194,6 +194,8 @@ func TestRefusedConfigs(t *testing.T) {
 		`{"url": {"value": "http://10.0.0.1/"}}`: "/config/url: address 10.0.0.1",
 		`{"url": {"ref": "a"}, "secret": {"value": "a b"}}`:          "/config/secret: is not the secret",
 		`{"url": {"ref": "a"}, "text": "${"}`:                        "/config/text: a ${ is not closed",
+		`{"url": {"ref": "a"}, "card": {"sealed": "x"}}`:             "/config/card: looks like a secret",
+		`{"url": {"ref": "a"}, "card": {"a": [{"ref": "x"}]}}`:       "/config/card/a/0: looks like a secret",
 		`{"url": {"ref": "a"}, "card": {"a": ["${"]}}`:               "/config/card/a/0: a ${ is not closed",
 		`{"url": {"ref": "a"}, "card": {"a": 1}, "message": "text"}`: "/config/card: goes with",
 		`{"url": {"ref": "a"}, "card": {"a": 1}, "title": "x"}`:      "/config/card: is all",

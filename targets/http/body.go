@@ -11,12 +11,12 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/rules"
+	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/targets/outbound"
 )
 
@@ -58,6 +58,9 @@ func (r *reader) readBody(c *config) {
 			r.Complain("/contentType", "is not a content type, such as application/json")
 		}
 	}
+	for _, d := range targets.RefuseSecrets("/body", c.Body) {
+		r.Complain(d.Pointer, "%s (secrets are given in secrets, and filled in as ${secret.NAME})", d.Detail)
+	}
 	var template struct {
 		JSON json.RawMessage   `json:"json"`
 		Form map[string]string `json:"form"`
@@ -97,33 +100,11 @@ func (r *reader) readJSON(raw json.RawMessage) {
 		r.body.text = r.text("/body/json", s, rules.FormJSON)
 		return
 	}
-	var v any
-	if err := json.Unmarshal(raw, &v); err == nil {
-		r.findSecrets("/body/json", v)
-	}
 	var err error
 	var fe *fault.Error
 	if r.body.text, err = rules.ParseJSON(raw, r.secrets); errors.As(fault.At("/body/json", err), &fe) {
 		for _, d := range fe.Details {
 			r.Complain(d.Pointer, "%s", d.Detail)
-		}
-	}
-}
-
-// findSecrets complains of what would be taken for a secret wherever definitions are sealed, shown and checked.
-func (r *reader) findSecrets(pointer string, v any) {
-	switch v := v.(type) {
-	case []any:
-		for i, item := range v {
-			r.findSecrets(pointer+"/"+strconv.Itoa(i), item)
-		}
-	case map[string]any:
-		for name, member := range v {
-			_, text := member.(string)
-			if text && len(v) == 1 && (name == "ref" || name == "value" || name == "sealed") {
-				r.Complain(pointer, "looks like a secret, which is given in secrets and filled in as ${secret.NAME}; if it is none, write json as a string")
-			}
-			r.findSecrets(pointer+fault.Pointer(name), member)
 		}
 	}
 }

@@ -85,6 +85,7 @@ func (f *Form) JSON(pointer string, raw json.RawMessage, escape func(pointer str
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
 	}
+	f.Details = append(f.Details, targets.RefuseSecrets(pointer, raw)...)
 	t, err := rules.ParseMessageJSON(raw, escape)
 	if err == nil {
 		return t

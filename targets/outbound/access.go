@@ -14,6 +14,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/secret"
 	"github.com/rialto-bridge/rialto/rules"
+	"github.com/rialto-bridge/rialto/targets"
 )
 
 // AccessConfig is what the configs of all kinds that speak HTTP have in common, in the form that access.schema.json describes.
@@ -127,6 +128,18 @@ func (r *Reader) Secret(pointer string, raw json.RawMessage, check func(text str
 	}
 	if err != nil {
 		r.Complain(pointer, "%v", err)
+	}
+}
+
+// refuseSecret complains of an object of names that a config gives if it would be taken for a secret, as that of a header whose
+// name is value.
+func (r *Reader) refuseSecret(pointer string, names any) {
+	raw, err := json.Marshal(names)
+	switch {
+	case err != nil:
+		r.Complain(pointer, "is not JSON")
+	case secret.LooksLike(raw):
+		r.Complain(pointer, "%s", targets.LooksLikeSecret)
 	}
 }
 

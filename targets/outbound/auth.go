@@ -104,6 +104,7 @@ func (r *Reader) Auth(c *AuthConfig) {
 	case c.Header != "" && (!isToken(c.Header) || reserved(c.Header, "")):
 		r.Complain("/auth/header", "is not a header that can be given")
 	}
+	r.refuseSecret("/auth/parameters", c.Parameters)
 	for name := range c.Parameters {
 		switch name {
 		case "", "grant_type", "client_id", "client_secret", "scope", "client_assertion", "client_assertion_type":

@@ -78,6 +78,7 @@ type header struct {
 // Headers reads static headers; Auth comes before. What take takes, which is called with the canonical name of a header that is
 // given as text, is not among them: the caller sends it. It says why a text is refused. nil takes none.
 func (r *Reader) Headers(given map[string]json.RawMessage, take func(name, text string) (taken bool, err error)) {
+	r.refuseSecret("/headers", given)
 	seen := map[string]bool{}
 	auth := ""
 	if r.auth != nil {

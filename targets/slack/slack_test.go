@@ -258,6 +258,7 @@ func TestRefusedConfigs(t *testing.T) {
 		`{"token": {"ref": "a"}, "channel": "C1", "apiUrl": "http://10.0.0.1/"}`:                      "/config/apiUrl: address 10.0.0.1",
 		`{"url": "https://a.example"}`:                                                                "/config/url",
 		`{"url": {"ref": "a"}, "text": "${"}`:                                                         "/config/text: a ${ is not closed",
+		`{"url": {"ref": "a"}, "blocks": [{"type": "x", "y": {"sealed": "x"}}, {"value": "x"}]}`:      "/config/blocks/0/y: looks like a secret",
 		`{"url": {"ref": "a"}, "blocks": []}`:                                                         "/config/blocks",
 		`{"url": {"ref": "a"}, "blocks": [{"type":"section","text":{"type":"mrkdwn","text":"${}"}}]}`: "/config/blocks/0/text/text",
 	} {

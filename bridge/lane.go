@@ -121,9 +121,7 @@ func (l *lane) configure(def *targets.Definition, t targets.Target) {
 func (l *lane) pace(now time.Time) (changed bool) {
 	rate := l.def.Delivery.Rate
 	if p, ok := l.target.(targets.Paced); ok {
-		if own := p.Pace(); own.PerSecond > 0 && (rate.PerSecond == 0 || own.PerSecond < rate.PerSecond) {
-			rate = own
-		}
+		rate = rate.Within(p.Pace())
 	}
 	if rate == l.gate.limiter.rate {
 		return false

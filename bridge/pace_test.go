@@ -45,6 +45,8 @@ func TestATargetSaysHowFast(t *testing.T) {
 		"then faster":          {`{}`, targets.RateLimit{PerSecond: 2, Burst: 3}, 1, 4},
 		"then any number":      {`{}`, targets.RateLimit{}, 40, 40},
 		"not above its policy": {`{"rateLimit":{"perSecond":0.1,"burst":1}}`, targets.RateLimit{PerSecond: 2, Burst: 3}, 1, 2},
+		"not in its bursts":    {`{"rateLimit":{"perSecond":0.2,"burst":30}}`, targets.RateLimit{PerSecond: 1, Burst: 3}, 1, 3},
+		"nor in the policy's":  {`{"rateLimit":{"perSecond":20,"burst":2}}`, targets.RateLimit{PerSecond: 1, Burst: 3}, 1, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)

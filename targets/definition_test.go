@@ -393,3 +393,13 @@ func TestOrdering(t *testing.T) {
 		t.Error("two buses share a key")
 	}
 }
+
+func TestRateLimitsWithinEachOther(t *testing.T) {
+	none, slow, bursts := targets.RateLimit{}, targets.RateLimit{PerSecond: 1, Burst: 3}, targets.RateLimit{PerSecond: 0.2, Burst: 60}
+	both := targets.RateLimit{PerSecond: 0.2, Burst: 3}
+	for _, c := range []struct{ a, b, want targets.RateLimit }{{none, none, none}, {none, slow, slow}, {slow, none, slow}, {slow, bursts, both}, {bursts, slow, both}} {
+		if got := c.a.Within(c.b); got != c.want {
+			t.Errorf("%+v within %+v: %+v, want %+v", c.a, c.b, got, c.want)
+		}
+	}
+}

@@ -30,6 +30,17 @@ type RateLimit struct {
 	Burst     int     // attempts at once after a quiet time; at least 1
 }
 
+// Within returns the limit that keeps both r and other: the smaller rate, and the smaller burst.
+func (r RateLimit) Within(other RateLimit) RateLimit {
+	switch {
+	case other.PerSecond <= 0:
+		return r
+	case r.PerSecond <= 0:
+		return other
+	}
+	return RateLimit{PerSecond: min(r.PerSecond, other.PerSecond), Burst: min(r.Burst, other.Burst)}
+}
+
 // BreakerPolicy says when a target is left alone because it fails. The zero value leaves it never alone.
 type BreakerPolicy struct {
 	Window         time.Duration // what is looked at

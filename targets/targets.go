@@ -55,8 +55,8 @@ type Reading interface {
 
 // Paced is a Target that knows how fast it may be sent deliveries.
 type Paced interface {
-	// Pace is a limit beside that of the delivery policy, of which the slower one counts; zero = none. It may change with every
-	// attempt, and does not block.
+	// Pace is a limit beside that of the delivery policy: both are kept, so that the smaller rate counts, and the smaller burst.
+	// Zero = none. It may change with every attempt, and does not block.
 	Pace() RateLimit
 }
 

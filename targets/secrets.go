@@ -4,8 +4,10 @@ package targets
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -95,6 +97,18 @@ func (s *SecretSet) Values() (map[string]string, error) {
 	}
 	s.latest.Store(&resolved{values, now})
 	return values, nil
+}
+
+// Doubt has the references looked at again the next time if err is that of an attempt whose far side has not taken who we say that
+// we are: a secret that was changed meanwhile is then used at once.
+func (s *SecretSet) Doubt(err error) {
+	var e *Error
+	if !errors.As(err, &e) || e.Reason != ReasonAuth && e.Status != http.StatusUnauthorized && e.Status != http.StatusForbidden {
+		return
+	}
+	if old := s.latest.Load(); old != nil {
+		s.latest.CompareAndSwap(old, &resolved{values: old.values})
+	}
 }
 
 func (s *SecretSet) resolve() (map[string]string, error) {

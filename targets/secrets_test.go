@@ -89,6 +89,32 @@ func TestSecretSet(t *testing.T) {
 			t.Errorf("%q after %v: %q, want %q", step.set, step.after, got, step.want)
 		}
 	}
+	secrets["env:A"] = "four"
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{nil, "three inline"},
+		{errors.New("x"), "three inline"},
+		{&targets.Error{Reason: targets.ReasonStatus, Status: 500}, "three inline"},
+		{&targets.Error{Reason: targets.ReasonAuth}, "four inline"},
+	} {
+		s.Doubt(c.err)
+		if got := get(); got != c.want {
+			t.Errorf("after %v: %q, want %q", c.err, got, c.want)
+		}
+	}
+	secrets["env:A"] = "two words"
+	s.Doubt(fmt.Errorf("far: %w", &targets.Error{Reason: targets.ReasonStatus, Status: 401}))
+	if got := get(); got != "four inline" {
+		t.Errorf("while it is refused: %q", got)
+	}
+	never := targets.NewSecretSet(env, slot("/a", `{"ref": "env:B"}`))
+	never.Doubt(&targets.Error{Reason: targets.ReasonAuth})
+	if _, err := never.Values(); err == nil {
+		t.Error("a secret that never was one is used")
+	}
+	asked -= 3
 	if asked != 6 {
 		t.Errorf("asked %d times, want 6", asked)
 	}

@@ -82,7 +82,9 @@ func (t *target) Deliver(ctx context.Context, d targets.Delivery) (targets.Resul
 		hide = notice.Hide(u, append(hide, key)...)
 	}
 	m := outbound.Message{Method: http.MethodPost, URL: u, Header: http.Header{"Content-Type": {"application/json; charset=utf-8"}}, Body: body, Hide: hide}
-	return outbound.Judge(ctx, t.env.HTTP, m, t.env.Now, judge)
+	res, err := outbound.Judge(ctx, t.env.HTTP, m, t.env.Now, judge)
+	t.secrets.Doubt(err)
+	return res, err
 }
 
 // refusals are the errcodes that are known; see the documentation of custom robots.

@@ -193,9 +193,9 @@ func TestAnswers(t *testing.T) {
 	}{
 		{200, accepts, "ok"},
 		{200, `{"errcode":130101,"errmsg":"send too fast, exceed 20 times per minute"}`, "status after 10m0s: DingTalk says 130101: send too fast, exceed 20 times per minute"},
-		{200, `{"errcode":310000,"errmsg":"sign not match"}`, "auth for good: DingTalk says 310000: sign not match"},
-		{200, `{"errcode":310000,"errmsg":"keywords not in content"}`, "auth for good: DingTalk says 310000: keywords not in content"},
-		{200, `{"errcode":300001,"errmsg":"token is not exist"}`, "auth for good: DingTalk says 300001: token is not exist"},
+		{200, `{"errcode":310000,"errmsg":"sign not match"}`, "auth after 1m0s: DingTalk says 310000: sign not match"},
+		{200, `{"errcode":310000,"errmsg":"keywords not in content"}`, "auth after 1m0s: DingTalk says 310000: keywords not in content"},
+		{200, `{"errcode":300001,"errmsg":"token is not exist"}`, "auth after 1m0s: DingTalk says 300001: token is not exist"},
 		{200, `{"errcode":400102,"errmsg":"robot stopped"}`, "gone for good: DingTalk says 400102: robot stopped"},
 		{200, `{"errcode":460101,"errmsg":"too long"}`, "too_large for good: DingTalk says 460101: too long"},
 		{200, `{"errcode":-1,"errmsg":"busy"}`, "status: DingTalk says -1: busy"},
@@ -244,6 +244,10 @@ func TestEventsThatCannotBeShown(t *testing.T) {
 			t.Errorf("%s: %s, want %s", config, got, want)
 		}
 	}
+}
+
+func TestSecretIsRenewed(t *testing.T) {
+	targettest.Renews(t, kind(), accepts, `{"errcode":310000,"errmsg":"sign not match"}`)
 }
 
 func TestRefusedConfigs(t *testing.T) {

@@ -80,7 +80,9 @@ func (t *target) Deliver(ctx context.Context, d targets.Delivery) (targets.Resul
 	}
 	m := outbound.Message{Method: http.MethodPost, URL: u, Header: http.Header{"Content-Type": {"application/json; charset=utf-8"}}, Body: body,
 		Hide: notice.Hide(u, secrets["/secret"])}
-	return outbound.Judge(ctx, t.env.HTTP, m, t.env.Now, judge)
+	res, err := outbound.Judge(ctx, t.env.HTTP, m, t.env.Now, judge)
+	t.secrets.Doubt(err)
+	return res, err
 }
 
 // refusals are the codes that are known; see the documentation of custom bots and the list of general error codes.
@@ -91,7 +93,7 @@ var refusals = map[int]notice.Refusal{
 	19001:      {Reason: targets.ReasonAuth},                                                                                                                         // the key
 	19021:      {Reason: targets.ReasonAuth},                                                                                                                         // signature, or a clock that is an hour off
 	19022:      {Reason: targets.ReasonAuth},                                                                                                                         // our address is not on its list
-	19024:      {Reason: targets.ReasonStatus},                                                                                                                       // none of its keywords
+	19024:      {Reason: targets.ReasonAuth},                                                                                                                         // none of its keywords
 	badRequest: {Reason: targets.ReasonStatus}, 19002: {Reason: targets.ReasonStatus}, 11246: {Reason: targets.ReasonStatus}, 230099: {Reason: targets.ReasonStatus}, // not a message
 	11247: {Reason: targets.ReasonGone}, 19007: {Reason: targets.ReasonGone}, // the bot is off
 }

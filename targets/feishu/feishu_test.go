@@ -153,9 +153,9 @@ func TestAnswers(t *testing.T) {
 		{200, `{"code":11232,"msg":"frequency limited"}`, "status after 1m0s: Feishu says 11232: frequency limited", ""},
 		{400, `{"code":11232,"msg":"frequency limited"}`, "status after 3s: Feishu says 11232: frequency limited", "3"},
 		{429, `{"code":99991400,"msg":"limit"}`, "status after 1h0m0s: Feishu says 99991400: limit", "999999"},
-		{200, `{"code":19021,"msg":"sign match fail or timestamp is not within one hour from current time"}`, "auth for good: Feishu says 19021: sign match fail or timestamp is not within one hour from current time", ""},
-		{200, `{"code":19001,"msg":"param invalid: incoming webhook access token invalid 0a1b2c3d-0a1b-2c3d zs0Txyz"}`, "auth for good: Feishu says 19001: param invalid: incoming webhook access token invalid [redacted] [redacted]", ""},
-		{200, `{"code":19024,"msg":"Key Words Not Found"}`, "status for good: Feishu says 19024: Key Words Not Found", ""},
+		{200, `{"code":19021,"msg":"sign match fail or timestamp is not within one hour from current time"}`, "auth after 1m0s: Feishu says 19021: sign match fail or timestamp is not within one hour from current time", ""},
+		{200, `{"code":19001,"msg":"param invalid: incoming webhook access token invalid 0a1b2c3d-0a1b-2c3d zs0Txyz"}`, "auth after 1m0s: Feishu says 19001: param invalid: incoming webhook access token invalid [redacted] [redacted]", ""},
+		{200, `{"code":19024,"msg":"Key Words Not Found"}`, "auth after 1m0s: Feishu says 19024: Key Words Not Found", ""},
 		{400, `{"code":9499,"msg":"Bad Request","data":{}}`, "status for good: Feishu says 9499: Bad Request", ""},
 		{400, `{"code":9499,"msg":"too many request","data":{}}`, "status after 1m0s: Feishu says 9499: too many request", ""},
 		{200, `{"code":9499,"msg":"Too Many Requests"}`, "status after 1m0s: Feishu says 9499: Too Many Requests", ""},
@@ -186,6 +186,10 @@ func TestAnswers(t *testing.T) {
 	if _, err := empty.Deliver(t.Context(), targettest.Delivery()); targettest.Verdict(err) != "transform for good: text: is empty" {
 		t.Errorf("nothing to say: %v", err)
 	}
+}
+
+func TestSecretIsRenewed(t *testing.T) {
+	targettest.Renews(t, kind(), accepts, `{"code":19001,"msg":"token invalid"}`)
 }
 
 func TestRefusedConfigs(t *testing.T) {

@@ -251,7 +251,7 @@ func TestPlain(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	known := map[int]notice.Refusal{1: {Reason: targets.ReasonAuth}, 2: {Reason: targets.ReasonStatus, Passes: true, Rest: time.Minute}}
-	for code, want := range map[int]targets.Error{1: {Reason: targets.ReasonAuth, Permanent: true}, 2: {Reason: targets.ReasonStatus, RetryAfter: time.Minute}, 3: {Reason: targets.ReasonStatus}} {
+	for code, want := range map[int]targets.Error{1: {Reason: targets.ReasonAuth, RetryAfter: time.Minute}, 2: {Reason: targets.ReasonStatus, RetryAfter: time.Minute}, 3: {Reason: targets.ReasonStatus}} {
 		got := notice.Refused("X", code, "no", known)
 		if got.Reason != want.Reason || got.Permanent != want.Permanent || got.RetryAfter != want.RetryAfter || !strings.Contains(got.Error(), "X says") {
 			t.Errorf("%d: %+v", code, got)

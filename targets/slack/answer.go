@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rialto-bridge/rialto/targets"
+	"github.com/rialto-bridge/rialto/targets/notice"
 	"github.com/rialto-bridge/rialto/targets/outbound"
 )
 
@@ -17,8 +18,8 @@ const rest = 30 * time.Second
 
 var errURL = errors.New("url: is not a URL")
 
-// refusals are what Slack says when it has not taken a message, and trying again cannot help. All else, such as
-// internal_error and what is not known here, may pass.
+// refusals are what Slack says when it has not taken a message, and trying again cannot help, unless it is for who we are. All else,
+// such as internal_error and what is not known here, may pass.
 var refusals = map[string]targets.Reason{
 	// Who we are, and what we may do.
 	"invalid_auth": targets.ReasonAuth, "not_authed": targets.ReasonAuth, "account_inactive": targets.ReasonAuth, "token_revoked": targets.ReasonAuth,
@@ -50,6 +51,8 @@ func (t *target) judge(a outbound.Answer) *targets.Error {
 	e := &targets.Error{Reason: targets.ReasonStatus, Err: errors.New("Slack says " + code)}
 	reason, known := refusals[code]
 	switch {
+	case reason == targets.ReasonAuth:
+		e.Reason, e.RetryAfter = reason, notice.AuthRest
 	case known:
 		e.Reason, e.Permanent = reason, true
 	case code == "rate_limited" || code == "ratelimited" || code == "message_limit_exceeded":

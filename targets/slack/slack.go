@@ -148,5 +148,7 @@ func (t *target) Deliver(ctx context.Context, d targets.Delivery) (targets.Resul
 		m.Header["Authorization"] = []string{"Bearer " + secrets["/token"]}
 		m.Hide = notice.Forms(secrets["/token"])
 	}
-	return outbound.Judge(ctx, t.env.HTTP, m, t.env.Now, t.judge)
+	res, err := outbound.Judge(ctx, t.env.HTTP, m, t.env.Now, t.judge)
+	t.secrets.Doubt(err)
+	return res, err
 }

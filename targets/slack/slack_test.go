@@ -184,7 +184,7 @@ func TestAnswers(t *testing.T) {
 		{hook, 200, "<html>", "", targets.ReasonProtocol, false, 0, "not one of Slack's"},
 		{hook, 200, "", "", targets.ReasonProtocol, false, 0, "not one of Slack's"},
 		{hook, 400, "invalid_payload", "", targets.ReasonStatus, true, 0, "Slack says invalid_payload"},
-		{hook, 403, "invalid_token", "", targets.ReasonAuth, true, 0, "Slack says invalid_token"},
+		{hook, 403, "invalid_token", "", targets.ReasonAuth, false, time.Minute, "Slack says invalid_token"},
 		{hook, 404, "no_service", "", targets.ReasonGone, true, 0, "Slack says no_service"},
 		{hook, 410, "channel_is_archived", "", targets.ReasonGone, true, 0, "archived"},
 		{hook, 429, "rate_limited", "42", targets.ReasonStatus, false, 42 * time.Second, "rate_limited"},
@@ -192,7 +192,7 @@ func TestAnswers(t *testing.T) {
 		{hook, 500, "rollup_error", "", targets.ReasonStatus, false, 0, "status 500"},
 		{api, 200, `{"ok":true}`, "", "", false, 0, ""},
 		{api, 200, "ok", "", targets.ReasonProtocol, false, 0, "not one of Slack's"},
-		{api, 200, `{"ok":false,"error":"invalid_auth"}`, "", targets.ReasonAuth, true, 0, "Slack says invalid_auth"},
+		{api, 200, `{"ok":false,"error":"invalid_auth"}`, "", targets.ReasonAuth, false, time.Minute, "Slack says invalid_auth"},
 		{api, 200, `{"ok":false,"error":"channel_not_found"}`, "", targets.ReasonStatus, true, 0, "channel_not_found"},
 		{api, 200, `{"ok":false,"error":"msg_too_long"}`, "", targets.ReasonTooLarge, true, 0, "msg_too_long"},
 		{api, 200, `{"ok":false,"error":"internal_error"}`, "", targets.ReasonStatus, false, 0, "internal_error"},
@@ -246,6 +246,8 @@ func TestEventsThatCannotBeShown(t *testing.T) {
 		t.Errorf("no secret: %v", err)
 	}
 }
+
+func TestSecretIsRenewed(t *testing.T) { targettest.Renews(t, kind(), "ok", `invalid_token`) }
 
 func TestRefusedConfigs(t *testing.T) {
 	for config, want := range map[string]string{

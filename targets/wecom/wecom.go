@@ -76,7 +76,9 @@ func (t *target) Deliver(ctx context.Context, d targets.Delivery) (targets.Resul
 		return targets.Result{}, &targets.Error{Reason: targets.ReasonInternal, Err: errors.New("url: is not a URL")}
 	}
 	m := outbound.Message{Method: http.MethodPost, URL: u, Header: http.Header{"Content-Type": {"application/json; charset=utf-8"}}, Body: body, Hide: notice.Hide(u)}
-	return outbound.Judge(ctx, t.env.HTTP, m, t.env.Now, judge)
+	res, err := outbound.Judge(ctx, t.env.HTTP, m, t.env.Now, judge)
+	t.secrets.Doubt(err)
+	return res, err
 }
 
 // refusals are the errcodes that are known; see the documentation of group robots and the list of global error codes.

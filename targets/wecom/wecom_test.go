@@ -102,7 +102,7 @@ func TestAnswers(t *testing.T) {
 	}{
 		{200, accepts, "ok"},
 		{200, `{"errcode":45009,"errmsg":"api freq out of limit"}`, "status after 1m0s: WeCom says 45009: api freq out of limit"},
-		{200, `{"errcode":93000,"errmsg":"invalid webhook url, key 0a1b2c3d4e"}`, "auth for good: WeCom says 93000: invalid webhook url, key [redacted]"},
+		{200, `{"errcode":93000,"errmsg":"invalid webhook url, key 0a1b2c3d4e"}`, "auth after 1m0s: WeCom says 93000: invalid webhook url, key [redacted]"},
 		{200, `{"errcode":45002,"errmsg":"content size out of limit"}`, "too_large for good: WeCom says 45002: content size out of limit"},
 		{200, `{"errcode":40058,"errmsg":"markdown.content exceed max length 4096"}`, "status for good: WeCom says 40058: markdown.content exceed max length 4096"},
 		{200, `{"errcode":-1,"errmsg":"system busy"}`, "status: WeCom says -1: system busy"},
@@ -132,6 +132,10 @@ func TestAnswers(t *testing.T) {
 	if _, err := empty.Deliver(t.Context(), targettest.Delivery()); targettest.Verdict(err) != "transform for good: text: is empty" {
 		t.Errorf("nothing to say: %v", err)
 	}
+}
+
+func TestSecretIsRenewed(t *testing.T) {
+	targettest.Renews(t, kind(), accepts, `{"errcode":93000,"errmsg":"invalid webhook url"}`)
 }
 
 func TestRefusedConfigs(t *testing.T) {

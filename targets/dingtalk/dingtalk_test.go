@@ -137,15 +137,15 @@ func send(t *testing.T, s *targettest.Sink, config string, e *event.Event) map[s
 func TestMessages(t *testing.T) {
 	type object = map[string]any
 	none := object{"atMobiles": []any{}, "atUserIds": []any{}, "isAtAll": false}
-	const subject = "[x]\u200b(https://evil.example)\n\u200b# big"
+	const subject = "[\u200bx]\u200b(https://evil.example)\n\u200b# big"
 	const data = "{\n  \"t\": 9.5,\n  \"code\": \"```\",\n  \"url\": \"https://ops.example.com/17\"\n}"
 	for name, c := range map[string]struct {
 		config string
 		want   object
 	}{
 		"default": {``, object{"msgtype": "markdown", "at": none, "markdown": object{"title": "com.acme.warm: [x](https://evil.example) # big",
-			"text": "### com.acme.warm: [x]\u200b(https://evil.example) # big\n\n- Source: /s\n- Subject: [x]\u200b(https://evil.example) # big\n- Time: 2027-03-01T12:00:00Z\n- Rule: devices/too-warm\n- Event: 1\n\n```\n" +
-				strings.ReplaceAll(data, "```", "`\u200b``") + "\n```"}}},
+			"text": "### com.acme.warm: [\u200bx]\u200b(https://evil.example) # big\n\n- Source: /s\n- Subject: [\u200bx]\u200b(https://evil.example) # big\n- Time: 2027-03-01T12:00:00Z\n- Rule: devices/too-warm\n- Event: 1\n\n```\n" +
+				strings.ReplaceAll(data, "```", "`\u200b`\u200b`\u200b") + "\n```"}}},
 		"template with mentions": {`, "title": "${data.t}", "text": "# ${subject} @13800000000", "atMobiles": ["13800000000", "13900000000"], "atUserIds": ["u1"], "atAll": true`,
 			object{"msgtype": "markdown", "at": object{"atMobiles": []any{"13800000000", "13900000000"}, "atUserIds": []any{"u1"}, "isAtAll": true},
 				"markdown": object{"title": "9.5", "text": "# " + subject + " @13800000000\n\n@13900000000 @u1"}}},

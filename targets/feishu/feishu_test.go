@@ -106,8 +106,10 @@ func TestMessages(t *testing.T) {
 			object{"msg_type": "interactive", "card": object{"elements": list{object{"tag": "div", "text": object{"tag": "lark_md", "content": "<at id=all></at> " + subject}},
 				object{"tag": "div", "text": object{"tag": "plain_text", "content": hostile().Subject}}, object{"tag": "x", "n": 9.5}}}}},
 		"text": {`, "message": "text", "text": "<at user_id=\"all\"></at> ${subject}", "atUserIds": ["ou_1"]`,
-			object{"msg_type": "text", "content": object{"text": "<at user_id=\"all\"></at> <\u200bat id=all><\u200b/at> [x](https://evil.example) <at user_id=\"ou_1\"></at>"}}},
-		"default text": {`, "message": "text"`, object{"msg_type": "text", "content": object{"text": strings.NewReplacer("<at", "<\u200bat", "</at", "<\u200b/at").Replace(title + "\nSource: /s\nSubject: " + hostile().Subject +
+			object{"msg_type": "text", "content": object{"text": "<at user_id=\"all\"></at> <\u200bat id=all><\u200b/at> [x]\u200b(https://evil.example) <at user_id=\"ou_1\"></at>"}}},
+		"text of several values": {`, "message": "text", "text": "${\"<\"}${\"at user_id=x>\"}${\"[x]\"}${\"(y)\"}"`,
+			object{"msg_type": "text", "content": object{"text": "<\u200bat user_id=x>[x]\u200b(y)"}}},
+		"default text": {`, "message": "text"`, object{"msg_type": "text", "content": object{"text": strings.NewReplacer("<", "<\u200b", "]", "]\u200b").Replace(title + "\nSource: /s\nSubject: " + hostile().Subject +
 			"\nTime: 2027-03-01T12:00:00Z\nRule: devices/too-warm\nEvent: 1\n\n" + data)}}},
 		"post": {`, "message": "post", "title": "T", "text": "${subject}", "atAll": true`, object{"msg_type": "post", "content": object{"post": object{"zh_cn": object{"title": "T",
 			"content": list{list{object{"tag": "text", "text": hostile().Subject}}, list{object{"tag": "at", "user_id": "all"}}}}}}}},

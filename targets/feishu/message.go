@@ -106,8 +106,8 @@ var entities = func() *strings.Replacer {
 // escape takes the meaning of Markdown from a value in a card.
 func escape(s string) string { return entities.Replace(notice.Block(s)) }
 
-// escapeText takes the meaning of a mention from a value in a text.
-func escapeText(s string) string { return notice.Apart(s, "<at", "</at") }
+// escapeText takes the meaning of a mention or a link from a value in a text, also if the next value goes on with it.
+func escapeText(s string) string { return notice.Apart(s, "<", "＜", "〈", "]") }
 
 // readCard reads the template of a card. Values are escaped in what Feishu reads as Markdown.
 func readCard(f *notice.Form, raw json.RawMessage) *rules.Text {

@@ -228,11 +228,12 @@ func TestPlain(t *testing.T) {
 	for in, want := range map[string]string{
 		"a\nb":                   "a\n\u200bb",
 		"# a":                    "\u200b# a",
-		"[x](y) ![z](w)":         "[x]\u200b(y) !\u200b[z]\u200b(w)",
+		"[x](y) ![z](w)":         "[\u200bx]\u200b(y) !\u200b[\u200bz]\u200b(w)",
 		"<font> a < b":           "<\u200bfont> a <\u200b b",
-		"```":                    "\u200b`\u200b``",
+		"```":                    "\u200b`\u200b`\u200b`\u200b",
 		"plain *words* of a_b_c": "plain *words* of a_b_c",
 		"":                       "",
+		"［x］（y）！＜@all＞〈":         "［\u200bx］\u200b（y）！\u200b＜\u200b@all＞〈\u200b",
 	} {
 		if got := notice.Plain(in); got != want {
 			t.Errorf("Plain(%q) = %q, want %q", in, got, want)
@@ -242,9 +243,24 @@ func TestPlain(t *testing.T) {
 		s     string
 		limit int
 		want  string
-	}{{"", 100, ""}, {"a", 100, "```\na\n```"}, {"a```b", 100, "```\na`\u200b``b\n```"}, {"abcdefgh", 13, "```\nab…\n```"}, {"abc", 8, ""}} {
+	}{{"", 100, ""}, {"a", 100, "```\na\n```"}, {"a```b", 100, "```\na`\u200b`\u200b`\u200bb\n```"}, {"````", 100, "```\n`\u200b`\u200b`\u200b`\u200b\n```"}, {"abcdefgh", 13, "```\nab…\n```"}, {"abc", 8, ""}} {
 		if got := notice.Fence(tt.s, tt.limit); got != tt.want {
 			t.Errorf("Fence(%q, %d) = %q, want %q", tt.s, tt.limit, got, tt.want)
+		}
+	}
+}
+
+// Values that stand side by side make no more of each other than one alone.
+func TestPlainSideBySide(t *testing.T) {
+	for _, values := range [][]string{{"[x]", "(https://evil.example)"}, {"!", "[x", "]", "(y)"}, {"<", "@all>"}, {"``", "`", "``", "``"}, {"[x", "]", "", "(y)"}} {
+		all := ""
+		for _, v := range values {
+			all += notice.Plain(v)
+		}
+		for _, mark := range []string{"](", "![", "<@", "``"} {
+			if strings.Contains(all, mark) {
+				t.Errorf("%q make %q", values, all)
+			}
 		}
 	}
 }

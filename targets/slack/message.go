@@ -143,7 +143,7 @@ func defaultBlocks(d targets.Delivery) []object {
 	}
 	blocks = append(blocks, object{"type": "section", "fields": fields})
 	const fence = "```"
-	for _, part := range notice.Parts(escape(notice.Apart(notice.Data(d.Event, maxParts*maxBlock), fence)), maxBlock-2*len(fence), maxParts) {
+	for _, part := range notice.Parts(escape(notice.Unfenced(notice.Data(d.Event, maxParts*maxBlock))), maxBlock-2*len(fence), maxParts) {
 		blocks = append(blocks, object{"type": "section", "text": object{"type": "mrkdwn", "text": fence + part + fence, "verbatim": true}})
 	}
 	return blocks

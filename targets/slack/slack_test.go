@@ -98,7 +98,7 @@ func TestDefaultMessage(t *testing.T) {
 	if diff := cmp.Diff([]string{"*Source*\n/&lt;!here&gt;", "*Subject*\n" + escaped, "*Time*\n2027-03-01T12:00:00Z", "*Rule*\ndevices/too-warm", "*Event*\n1"}, fields); diff != "" {
 		t.Error(diff)
 	}
-	want := "```{\n  \"t\": 9.5,\n  \"who\": \"&lt;@U1&gt; `\u200b`` \\\"q\\\"\",\n  \"list\": [\n    \"a\",\n    \"b\"\n  ]\n}```"
+	want := "```{\n  \"t\": 9.5,\n  \"who\": \"&lt;@U1&gt; `\u200b`\u200b`\u200b \\\"q\\\"\",\n  \"list\": [\n    \"a\",\n    \"b\"\n  ]\n}```"
 	if data := m.Blocks.BlockSet[2].(*goslack.SectionBlock).Text; data.Text != want || data.Type != goslack.MarkdownType {
 		t.Errorf("data %q, want %q", data.Text, want)
 	}

@@ -61,10 +61,10 @@ func TestMessages(t *testing.T) {
 		config string
 		want   object
 	}{
-		"default": {``, object{"msgtype": "markdown", "markdown": object{"content": "### com.acme.warm: <\u200b@all> # [x]\u200b(https://evil.example)\n> Source: /s\n> Subject: <\u200b@all> # [x]\u200b(https://evil.example)\n" +
+		"default": {``, object{"msgtype": "markdown", "markdown": object{"content": "### com.acme.warm: <\u200b@all> # [\u200bx]\u200b(https://evil.example)\n> Source: /s\n> Subject: <\u200b@all> # [\u200bx]\u200b(https://evil.example)\n" +
 			"> Time: 2027-03-01T12:00:00Z\n> Rule: devices/too-warm\n> Event: 1\n\n{\n\u200b  \"t\": 9.5,\n\u200b  \"who\": \"<\u200b@u1>\"\n\u200b}"}}},
 		"template": {`, "text": "**${data.t}** ${subject} <@u9>", "mentionedUsers": ["u1", "@all"]`,
-			object{"msgtype": "markdown", "markdown": object{"content": "**9.5** <\u200b@all>\n\u200b# [x]\u200b(https://evil.example) <@u9>\n<@u1><@all>"}}},
+			object{"msgtype": "markdown", "markdown": object{"content": "**9.5** <\u200b@all>\n\u200b# [\u200bx]\u200b(https://evil.example) <@u9>\n<@u1><@all>"}}},
 		"text": {`, "message": "text", "text": "${subject}", "mentionedUsers": ["u1", "@all"], "mentionedMobiles": ["13800000000"]`,
 			object{"msgtype": "text", "text": object{"content": hostile().Subject, "mentioned_list": []any{"u1", "@all"}, "mentioned_mobile_list": []any{"13800000000"}}}},
 		"default text": {`, "message": "text"`, object{"msgtype": "text", "text": object{"content": "com.acme.warm: <@all> # [x](https://evil.example)\nSource: /s\nSubject: <@all> # [x](https://evil.example)\n" +

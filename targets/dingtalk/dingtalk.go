@@ -64,7 +64,7 @@ func (*target) Pace() targets.RateLimit { return targets.RateLimit{PerSecond: 0.
 
 // Deliver sends a message. It implements targets.Target.
 func (t *target) Deliver(ctx context.Context, d targets.Delivery) (targets.Result, error) {
-	body, err := t.body(d)
+	body, err := t.body(notice.NewDraft(d))
 	if err != nil {
 		return targets.Result{}, err
 	}

@@ -122,7 +122,7 @@ type content struct {
 }
 
 // body is the body of the request for a delivery. A text that makes it too large is cut.
-func (t *target) body(d targets.Delivery) ([]byte, error) {
+func (t *target) body(d *notice.Draft) ([]byte, error) {
 	c, err := t.contentOf(d)
 	if err != nil {
 		return nil, err
@@ -144,10 +144,10 @@ func (t *target) body(d targets.Delivery) ([]byte, error) {
 }
 
 // contentOf is what the message for a delivery says.
-func (t *target) contentOf(d targets.Delivery) (c content, err error) {
+func (t *target) contentOf(d *notice.Draft) (c content, err error) {
 	c.title = notice.Title(d.Event)
 	if t.title != nil {
-		if c.title, err = notice.Render(t.title, d); err != nil {
+		if c.title, err = d.Render(t.title); err != nil {
 			return c, err
 		}
 	}
@@ -165,7 +165,7 @@ func (t *target) contentOf(d targets.Delivery) (c content, err error) {
 		c.text, c.data = t.summary(d)
 		return c, nil
 	}
-	c.text, err = notice.Render(t.text, d)
+	c.text, err = d.Render(t.text)
 	if err == nil && strings.TrimFunc(c.text, unicode.IsSpace) == "" {
 		err = &targets.Error{Reason: targets.ReasonTransform, Permanent: true, Err: errors.New("text: is empty")}
 	}
@@ -200,11 +200,11 @@ func list(s []string) []string {
 }
 
 // summary is a default text, and in Markdown the data that goes behind it.
-func (t *target) summary(d targets.Delivery) (text, data string) {
+func (t *target) summary(d *notice.Draft) (text, data string) {
 	data = notice.Data(d.Event, maxText)
 	if t.message == asText || t.message == asLink {
 		text = notice.Title(d.Event)
-		for _, f := range notice.Facts(d) {
+		for _, f := range notice.Facts(d.Delivery) {
 			text += "\n" + f.Name + ": " + f.Value
 		}
 		if data != "" {
@@ -213,14 +213,14 @@ func (t *target) summary(d targets.Delivery) (text, data string) {
 		return text, ""
 	}
 	text = "### " + notice.Plain(notice.Title(d.Event)) + "\n"
-	for _, f := range notice.Facts(d) {
+	for _, f := range notice.Facts(d.Delivery) {
 		text += "\n- " + f.Name + ": " + notice.Plain(f.Value)
 	}
 	return text, data
 }
 
 // linkOf is a link without its text.
-func (t *target) linkOf(d targets.Delivery) (object, error) {
+func (t *target) linkOf(d *notice.Draft) (object, error) {
 	link, err := t.address(t.link, d, "messageUrl")
 	if err != nil {
 		return nil, err
@@ -249,10 +249,10 @@ func (t *target) mentions(text string) string {
 }
 
 // card is an action card without its text.
-func (t *target) card(d targets.Delivery) (object, error) {
+func (t *target) card(d *notice.Draft) (object, error) {
 	var buttons []object
 	for i, b := range t.buttons {
-		title, err := notice.Render(b.title, d)
+		title, err := d.Render(b.title)
 		if err != nil {
 			return nil, err
 		}
@@ -269,8 +269,8 @@ func (t *target) card(d targets.Delivery) (object, error) {
 }
 
 // address fills a URL in. It must be one that a click may open.
-func (t *target) address(text *rules.Text, d targets.Delivery, what string) (string, error) {
-	s, err := notice.Render(text, d)
+func (t *target) address(text *rules.Text, d *notice.Draft, what string) (string, error) {
+	s, err := d.Render(text)
 	if err != nil {
 		return "", err
 	}

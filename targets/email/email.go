@@ -20,6 +20,7 @@ import (
 
 	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets"
+	"github.com/rialto-bridge/rialto/targets/notice"
 )
 
 //go:embed config.schema.json
@@ -74,7 +75,7 @@ const maxAttempt = time.Minute
 
 // Deliver hands a mail to the server. It implements targets.Target.
 func (t *target) Deliver(ctx context.Context, d targets.Delivery) (targets.Result, error) {
-	m, err := t.compose(d)
+	m, err := t.compose(notice.NewDraft(d))
 	if err != nil {
 		return targets.Result{}, err
 	}

@@ -35,7 +35,7 @@ func transformError(format string, args ...any) error {
 }
 
 // compose makes a mail of a delivery.
-func (t *target) compose(d targets.Delivery) (*message, error) {
+func (t *target) compose(d *notice.Draft) (*message, error) {
 	m := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 	out := &message{from: t.from.Address}
 	m.FromMailAddress(t.from)
@@ -62,7 +62,7 @@ func (t *target) compose(d targets.Delivery) (*message, error) {
 	subject := notice.Title(d.Event)
 	if t.subject != nil {
 		var err error
-		if subject, err = notice.Render(t.subject, d); err != nil {
+		if subject, err = d.Render(t.subject); err != nil {
 			return nil, err
 		}
 	}
@@ -99,10 +99,10 @@ next:
 }
 
 // fill fills places for addresses.
-func fill(places []address, d targets.Delivery) ([]*mail.Address, error) {
+func fill(places []address, d *notice.Draft) ([]*mail.Address, error) {
 	var found []*mail.Address
 	for _, p := range places {
-		text, err := notice.Render(p.text, d)
+		text, err := d.Render(p.text)
 		if err != nil {
 			return nil, err
 		}
@@ -129,7 +129,7 @@ func messageID(id string) string {
 }
 
 // write writes what a mail says.
-func (t *target) write(m *gomail.Msg, d targets.Delivery) error {
+func (t *target) write(m *gomail.Msg, d *notice.Draft) error {
 	set := m.SetBodyString // and after the first part AddAlternativeString
 	if t.text == nil && t.html == nil {
 		set(gomail.TypeTextPlain, summary(d))
@@ -141,7 +141,7 @@ func (t *target) write(m *gomail.Msg, d targets.Delivery) error {
 		if part.text == nil {
 			continue
 		}
-		s, err := notice.Render(part.text, d)
+		s, err := d.Render(part.text)
 		if err != nil {
 			return err
 		}
@@ -152,10 +152,10 @@ func (t *target) write(m *gomail.Msg, d targets.Delivery) error {
 }
 
 // summary is a default text.
-func summary(d targets.Delivery) string {
+func summary(d *notice.Draft) string {
 	var b strings.Builder
 	b.WriteString(notice.Cut(notice.Title(d.Event), maxFact) + "\n\n")
-	for _, f := range notice.Facts(d) {
+	for _, f := range notice.Facts(d.Delivery) {
 		fmt.Fprintf(&b, "%-8s %s\n", f.Name+":", notice.Cut(f.Value, maxFact))
 	}
 	if data := notice.Data(d.Event, maxData); data != "" {
@@ -165,7 +165,7 @@ func summary(d targets.Delivery) string {
 }
 
 // attachTo attaches the event, if that is asked for.
-func (t *target) attachTo(m *gomail.Msg, d targets.Delivery) error {
+func (t *target) attachTo(m *gomail.Msg, d *notice.Draft) error {
 	if !t.attach {
 		return nil
 	}

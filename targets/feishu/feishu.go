@@ -70,7 +70,7 @@ func (t *target) Deliver(ctx context.Context, d targets.Delivery) (targets.Resul
 	if err != nil {
 		return targets.Result{}, &targets.Error{Reason: targets.ReasonInternal, Err: err}
 	}
-	body, err := t.body(d, secrets["/secret"])
+	body, err := t.body(notice.NewDraft(d), secrets["/secret"])
 	if err != nil {
 		return targets.Result{}, err
 	}

@@ -158,7 +158,7 @@ type content struct {
 }
 
 // body is the body of the request for a delivery, signed if there is a key. A text that makes it too large is cut.
-func (t *target) body(d targets.Delivery, key string) ([]byte, error) {
+func (t *target) body(d *notice.Draft, key string) ([]byte, error) {
 	c, err := t.contentOf(d)
 	if err != nil {
 		return nil, err
@@ -185,21 +185,21 @@ func (t *target) body(d targets.Delivery, key string) ([]byte, error) {
 }
 
 // contentOf is what the message for a delivery says.
-func (t *target) contentOf(d targets.Delivery) (c content, err error) {
+func (t *target) contentOf(d *notice.Draft) (c content, err error) {
 	if t.card != nil {
-		card, err := notice.Render(t.card, d)
+		card, err := d.Render(t.card)
 		return content{card: json.RawMessage(card)}, err
 	}
 	c.title = notice.Title(d.Event)
 	if t.title != nil {
-		if c.title, err = notice.Render(t.title, d); err != nil {
+		if c.title, err = d.Render(t.title); err != nil {
 			return c, err
 		}
 	}
 	c.title = notice.CutRunes(notice.Line(c.title), maxTitle)
 	switch {
 	case t.text != nil:
-		if c.text, err = notice.Render(t.text, d); err == nil && strings.TrimSpace(c.text) == "" {
+		if c.text, err = d.Render(t.text); err == nil && strings.TrimSpace(c.text) == "" {
 			err = &targets.Error{Reason: targets.ReasonTransform, Permanent: true, Err: errors.New("text: is empty")}
 		}
 	case t.message == asText:
@@ -207,7 +207,7 @@ func (t *target) contentOf(d targets.Delivery) (c content, err error) {
 	case t.message == asPost:
 		c.text = summary(d)
 	default:
-		for _, f := range notice.Facts(d) {
+		for _, f := range notice.Facts(d.Delivery) {
 			c.facts = append(c.facts, object{"is_short": true, "text": object{"tag": "lark_md", "content": "**" + f.Name + "**\n" + escape(notice.Cut(f.Value, maxFact))}})
 		}
 		c.data = notice.Data(d.Event, maxText)
@@ -235,9 +235,9 @@ func (t *target) messageOf(c content, limit int) object {
 }
 
 // summary is a default text, without a title.
-func summary(d targets.Delivery) string {
+func summary(d *notice.Draft) string {
 	var lines []string
-	for _, f := range notice.Facts(d) {
+	for _, f := range notice.Facts(d.Delivery) {
 		lines = append(lines, f.Name+": "+notice.Cut(f.Value, maxFact))
 	}
 	text := strings.Join(lines, "\n")

@@ -2,11 +2,11 @@
 
 // Package notice makes messages for people of events: what targets that write into chats and mailboxes have in common.
 //
-// Form reads the parts of their configs that are alike: secrets, the URL of a hook, templates. Render fills a template in.
+// Form reads the parts of their configs that are alike: secrets, the URL of a hook, templates. A Draft fills them in.
 // Title, Facts and Data are what a message says that nobody has written a template for. Cut and its like keep texts within the
 // limits of a platform, always between characters.
 //
-// Everything here is a pure function of its arguments and safe for concurrent use. How a platform marks up text, and what it
+// All else here is a pure function of its arguments and safe for concurrent use. How a platform marks up text, and what it
 // answers, is left to its own package.
 package notice
 
@@ -20,12 +20,24 @@ import (
 	"github.com/rialto-bridge/rialto/targets"
 )
 
-// Render fills a template in for a delivery. The error is a permanent *targets.Error: the same event gives the same again.
-func Render(t *rules.Text, d targets.Delivery) (string, error) {
-	f, err := rules.NewFiller(d.Event, rules.RenderContext{Rule: d.Rule, Bus: d.Bus, Received: d.Received}, nil)
+// Draft is a message for a delivery that is being written. It belongs to one goroutine.
+type Draft struct {
+	targets.Delivery
+	filler *rules.Filler // of the event, which is read once for all templates; nil until one of them wants something of it
+}
+
+// NewDraft returns a draft of nothing yet.
+func NewDraft(d targets.Delivery) *Draft { return &Draft{Delivery: d} }
+
+// Render fills a template in. The error is a permanent *targets.Error: the same event gives the same again.
+func (d *Draft) Render(t *rules.Text) (string, error) {
 	var b []byte
+	var err error
+	if d.filler == nil && !t.Static() {
+		d.filler, err = rules.NewFiller(d.Event, rules.RenderContext{Rule: d.Rule, Bus: d.Bus, Received: d.Received}, nil)
+	}
 	if err == nil {
-		b, err = t.Fill(f)
+		b, err = t.Fill(d.filler)
 	}
 	if err != nil {
 		return "", &targets.Error{Reason: targets.ReasonTransform, Permanent: true, Err: err}

@@ -149,7 +149,7 @@ func TestRender(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := targets.Delivery{Bus: "b", Rule: "r", Event: &event.Event{ID: "1", Source: "/s", Type: "t", Data: []byte(`{"x":"\ud800"}`)}}
-	if got, err := notice.Render(text, d); err != nil || got != "b/r: \uFFFD" {
+	if got, err := notice.NewDraft(d).Render(text); err != nil || got != "b/r: \uFFFD" {
 		t.Errorf("%q, %v", got, err)
 	}
 	fails, err := rules.ParseMessage("${data.x - 1}", nil)
@@ -157,8 +157,38 @@ func TestRender(t *testing.T) {
 		t.Fatal(err)
 	}
 	var te *targets.Error
-	if _, err := notice.Render(fails, d); !errors.As(err, &te) || te.Reason != targets.ReasonTransform || !te.Permanent {
+	if _, err := notice.NewDraft(d).Render(fails); !errors.As(err, &te) || te.Reason != targets.ReasonTransform || !te.Permanent {
 		t.Errorf("%v", err)
+	}
+}
+
+// An event is read once for all the templates of a message, and not at all for those that take nothing of it.
+func TestDraftReadsOnce(t *testing.T) {
+	static, err := rules.ParseMessage("ops@example.com", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := rules.ParseMessage("${data.x}", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := []byte(`{"pad":[` + strings.Repeat(`"x",`, 50_000) + `"x"],"x":1}`)
+	used := func(texts ...*rules.Text) uint64 {
+		t.Helper()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		d := notice.NewDraft(targets.Delivery{Event: &event.Event{ID: "1", Source: "/s", Type: "t", Data: data}})
+		for _, text := range texts {
+			if _, err := d.Render(text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	one, many := used(text), used(slices.Repeat([]*rules.Text{text}, 100)...)
+	if none := used(slices.Repeat([]*rules.Text{static}, 100)...); one < 200_000 || none > one/10 || many > 2*one {
+		t.Errorf("one template takes %d bytes of memory, a hundred %d, a hundred without placeholders %d", one, many, none)
 	}
 }
 

@@ -78,7 +78,7 @@ func markedUp(v any, pointer string, to map[string]bool) {
 func isTextObject(o map[string]any) bool { return o["type"] == "mrkdwn" || o["type"] == "plain_text" }
 
 // message is the body of the request for a delivery.
-func (t *target) message(d targets.Delivery) ([]byte, error) {
+func (t *target) message(d *notice.Draft) ([]byte, error) {
 	m := struct {
 		Channel     string `json:"channel,omitempty"`
 		Text        string `json:"text"`
@@ -88,7 +88,7 @@ func (t *target) message(d targets.Delivery) ([]byte, error) {
 	}{Text: escape(notice.Title(d.Event)), UnfurlLinks: t.unfurl, UnfurlMedia: t.unfurl}
 	var err error
 	if t.channel != nil {
-		if m.Channel, err = notice.Render(t.channel, d); err != nil {
+		if m.Channel, err = d.Render(t.channel); err != nil {
 			return nil, err
 		}
 		if m.Channel = strings.TrimSpace(m.Channel); m.Channel == "" {
@@ -96,13 +96,13 @@ func (t *target) message(d targets.Delivery) ([]byte, error) {
 		}
 	}
 	if t.text != nil {
-		if m.Text, err = notice.Render(t.text, d); err != nil {
+		if m.Text, err = d.Render(t.text); err != nil {
 			return nil, err
 		}
 	}
 	switch {
 	case t.blocks != nil:
-		text, err := notice.Render(t.blocks, d)
+		text, err := d.Render(t.blocks)
 		if err != nil {
 			return nil, err
 		}
@@ -135,10 +135,10 @@ func encode(v any) ([]byte, error) {
 type object = map[string]any
 
 // defaultBlocks says what an event is, where it comes from, and what it holds.
-func defaultBlocks(d targets.Delivery) []object {
+func defaultBlocks(d *notice.Draft) []object {
 	blocks := []object{{"type": "header", "text": object{"type": "plain_text", "text": notice.CutRunes(escape(notice.Title(d.Event)), maxHeader), "emoji": false}}}
 	var fields []object
-	for _, f := range notice.Facts(d) {
+	for _, f := range notice.Facts(d.Delivery) {
 		fields = append(fields, object{"type": "mrkdwn", "text": notice.CutRunes("*"+f.Name+"*\n"+escape(f.Value), maxField), "verbatim": true})
 	}
 	blocks = append(blocks, object{"type": "section", "fields": fields})

@@ -126,7 +126,7 @@ func (*target) Pace() targets.RateLimit { return targets.RateLimit{PerSecond: 1,
 
 // Deliver posts a message. It implements targets.Target.
 func (t *target) Deliver(ctx context.Context, d targets.Delivery) (targets.Result, error) {
-	body, err := t.message(d)
+	body, err := t.message(notice.NewDraft(d))
 	if err != nil {
 		return targets.Result{}, err
 	}

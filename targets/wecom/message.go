@@ -87,7 +87,7 @@ func mentions(users []string) string {
 type object = map[string]any
 
 // body is the body of the request for a delivery.
-func (t *target) body(d targets.Delivery) ([]byte, error) {
+func (t *target) body(d *notice.Draft) ([]byte, error) {
 	text, err := t.textOf(d)
 	if err != nil {
 		return nil, err
@@ -113,9 +113,9 @@ func (t *target) body(d targets.Delivery) ([]byte, error) {
 }
 
 // textOf is the text of a message, of any length.
-func (t *target) textOf(d targets.Delivery) (string, error) {
+func (t *target) textOf(d *notice.Draft) (string, error) {
 	if t.text != nil {
-		text, err := notice.Render(t.text, d)
+		text, err := d.Render(t.text)
 		if err == nil && strings.TrimSpace(text) == "" {
 			err = &targets.Error{Reason: targets.ReasonTransform, Permanent: true, Err: errors.New("text: is empty")}
 		}
@@ -127,7 +127,7 @@ func (t *target) textOf(d targets.Delivery) (string, error) {
 		begin, fact, plain = "", "\n", func(s string) string { return s }
 	}
 	b.WriteString(begin + plain(notice.Title(d.Event)))
-	for _, f := range notice.Facts(d) {
+	for _, f := range notice.Facts(d.Delivery) {
 		b.WriteString(fact + f.Name + ": " + plain(notice.Cut(f.Value, maxText/8)))
 	}
 	if data := notice.Data(d.Event, maxMarkdown); data != "" {

@@ -4,10 +4,14 @@ package function
 
 import (
 	"encoding/json"
+	"maps"
+	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
+	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/targets/outbound"
 )
@@ -128,6 +132,7 @@ func (r *reader) remote() {
 	}
 	r.readURL()
 	r.Read(r.AccessConfig, r.URL, nil)
+	r.refuseOwnHeaders()
 	if r.platform.auth != nil {
 		r.platform.auth(r)
 	}
@@ -165,5 +170,18 @@ func (r *reader) readURL() {
 	if r.call.url, err = url.Parse(base); err != nil || r.call.url.Host == "" { // whose words would repeat it
 		r.Complain("/url", "is not a URL")
 		r.call.url = nil
+	}
+}
+
+// refuseOwnHeaders complains of headers that say to the platform how it is called, which is for the rest of the config to say.
+func (r *reader) refuseOwnHeaders() {
+	own := r.platform.ownHeader(&r.config, "")
+	for _, name := range slices.Sorted(maps.Keys(r.AccessConfig.Headers)) {
+		if _, ok := own[http.CanonicalHeaderKey(name)]; ok {
+			r.Complain("/headers"+fault.Pointer(name), "is set by the bridge for %s, and cannot be given", r.platform.name)
+		}
+	}
+	if a := r.AccessConfig.Auth; a != nil && a.Header != "" && own[http.CanonicalHeaderKey(a.Header)] != nil {
+		r.Complain("/auth/header", "is set by the bridge for %s, and cannot be given", r.platform.name)
 	}
 }

@@ -84,6 +84,18 @@ var platforms = map[string]*platform{
 	},
 }
 
+// ownHeader is what says to the platform how a delivery calls the function.
+func (p *platform) ownHeader(c *config, delivery string) http.Header {
+	h := make(http.Header, 4)
+	if c.Invocation != async && !p.payload {
+		h["Prefer"] = preferReply
+	}
+	if p.header != nil {
+		p.header(c, delivery, h)
+	}
+	return h
+}
+
 // choice is one of two words: of a call that waits for the function, and of one that does not.
 func choice(c *config, sync, later string) string {
 	if c.Invocation == async {

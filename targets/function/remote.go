@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -96,12 +97,7 @@ func (t *remote) message(d targets.Delivery) (outbound.Message, error) {
 	default:
 		m.Body = event.ToHTTPBinary(m.Header, ev)
 	}
-	if t.Invocation != async && !t.platform.payload {
-		m.Header["Prefer"] = preferReply
-	}
-	if t.platform.header != nil {
-		t.platform.header(&t.config, d.ID, m.Header)
-	}
+	maps.Copy(m.Header, t.platform.ownHeader(&t.config, d.ID))
 	limit := t.platform.maxSync
 	if t.Invocation == async {
 		limit = t.platform.maxAsync

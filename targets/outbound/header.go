@@ -24,17 +24,20 @@ var (
 		"upgrade": true, "content-length": true, "content-type": true, "content-encoding": true, "user-agent": true,
 		"expect": true, "cookie": true, "traceparent": true, "tracestate": true, "forwarded": true, "via": true,
 		"accept-encoding": true, "idempotency-key": true, "x-idempotency-key": true, "x-real-ip": true, "date": true,
-		"metadata": true, "signature": true, "signature-input": true, "content-digest": true,
+		"metadata": true, "signature": true, "signature-input": true, "content-digest": true, "x-call-id": true,
 	}
 	reservedPrefixes = []string{"proxy-", "ce-", "webhook-", "x-forwarded-", "x-amz-", "x-amzn-", "x-goog-", "x-google",
-		"x-azure-", "x-envoy-", "metadata-"}
+		"x-azure-", "x-envoy-", "metadata-", "x-acs-", "x-fc-"}
 )
 
-// reserved reports whether a header cannot be given beside auth of a type. X-Amz-Target says to many services of AWS what is asked
-// of them, and nothing to anyone else.
+// operations are the headers that say to services of a cloud what is asked of them, and nothing to anyone else, by the type of auth
+// that goes with them.
+var operations = map[string][]string{AuthAWS: {"x-amz-target"}, AuthAlibaba: {"x-acs-action", "x-acs-version"}}
+
+// reserved reports whether a header cannot be given beside auth of a type.
 func reserved(name, auth string) bool {
 	name = strings.ToLower(name)
-	if auth == AuthAWS && name == "x-amz-target" {
+	if slices.Contains(operations[auth], name) {
 		return false
 	}
 	return reservedNames[name] || slices.ContainsFunc(reservedPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })

@@ -238,7 +238,7 @@ func (t *target) linkOf(d *notice.Draft) (object, error) {
 func (t *target) mentions(text string) string {
 	var b strings.Builder
 	for _, who := range append(append([]string(nil), t.mobiles...), t.users...) {
-		if !strings.Contains(text, "@"+who) {
+		if !names(text, who) {
 			b.WriteString(" @" + who)
 		}
 	}
@@ -246,6 +246,25 @@ func (t *target) mentions(text string) string {
 		return ""
 	}
 	return "\n\n" + b.String()[1:]
+}
+
+// names reports whether a text mentions somebody, and not only another whose name begins alike.
+func names(text, who string) bool {
+	for {
+		_, rest, found := strings.Cut(text, "@"+who)
+		switch {
+		case !found:
+			return false
+		case rest == "" || !inName(rest[0]):
+			return true
+		}
+		text = rest
+	}
+}
+
+// inName reports whether a byte may stand in a name.
+func inName(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("_.@+-", c) >= 0
 }
 
 // card is an action card without its text.

@@ -27,8 +27,8 @@ const (
 
 var errAnswers = fmt.Errorf("the server says more than %d bytes", maxAnswers)
 
-// conn is a connection to a server. The deadline is that of the attempt, whatever is asked for, and what can be read is
-// bounded.
+// conn is a connection to a server, of which what can be read is bounded. Its deadline is the attempt's, which open sets and nobody else
+// moves until close does.
 type conn struct {
 	net.Conn
 	left int

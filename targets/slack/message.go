@@ -25,9 +25,14 @@ const (
 	maxHeader = 150
 	maxField  = 2000
 	maxButton = 75
+	// maxMarkdown is for all blocks of Markdown in a message together.
+	maxMarkdown = 12_000
 	// maxParts is over how many blocks the data of an event goes: who wants more than some pages of it opens the journey.
 	maxParts = 3
 )
+
+// blockMarkdown is the type of a block whose text is Markdown, as a string.
+const blockMarkdown = "markdown"
 
 // escape takes the meaning of markup from a value: what is no link, mention or entity is not one behind it.
 var escape rules.Escape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace
@@ -47,27 +52,28 @@ func readBlocks(f *notice.Form, raw json.RawMessage) *rules.Text {
 		f.Complain("/blocks", "is not JSON")
 		return nil
 	}
-	marked := map[string]bool{}
+	marked := map[string]rules.Escape{}
 	markedUp(doc, "", marked)
-	return f.JSON("/blocks", raw, func(pointer string) rules.Escape {
-		if marked[pointer] {
-			return escape
-		}
-		return nil
-	})
+	return f.JSON("/blocks", raw, func(pointer string) rules.Escape { return marked[pointer] })
 }
 
-// markedUp notes the pointers of the texts of text objects, which Slack decodes; other texts, such as those of rich text, it
-// takes as they are.
-func markedUp(v any, pointer string, to map[string]bool) {
+// escapeMarkdown takes the meaning of Markdown from a value, and of what Slack knows beside it.
+var escapeMarkdown rules.Escape = func(s string) string { return escape(notice.Plain(s)) }
+
+// markedUp notes the pointers of the texts of text objects, which Slack decodes, and of blocks of Markdown, and how values are written
+// in them; other texts, such as those of rich text, it takes as they are.
+func markedUp(v any, pointer string, to map[string]rules.Escape) {
 	switch v := v.(type) {
 	case []any:
 		for i := range v {
 			markedUp(v[i], pointer+fault.Pointer(strconv.Itoa(i)), to)
 		}
 	case map[string]any:
-		if isTextObject(v) {
-			to[pointer+"/text"] = true
+		switch {
+		case isTextObject(v):
+			to[pointer+"/text"] = escape
+		case v["type"] == blockMarkdown:
+			to[pointer+"/text"] = escapeMarkdown
 		}
 		for name := range v {
 			markedUp(v[name], pointer+fault.Pointer(name), to)
@@ -157,8 +163,20 @@ func fitted(text string) (any, error) {
 	if err := dec.Decode(&blocks); err != nil {
 		return nil, transformError("blocks: are not a list of JSON objects") // a template of JSON renders as JSON
 	}
+	var markdown []object
 	for _, b := range blocks {
 		fit(b, maxBlock)
+		if o, ok := b.(object); ok && o["type"] == blockMarkdown {
+			markdown = append(markdown, o)
+		}
+	}
+	rest := maxMarkdown
+	for i, o := range markdown {
+		if s, ok := o["text"].(string); ok {
+			s = fitText(s, rest-(len(markdown)-1-i)) // those behind have a character at least
+			o["text"] = s
+			rest -= utf8.RuneCountInString(s)
+		}
 	}
 	return blocks, nil
 }
@@ -172,15 +190,20 @@ func fit(v any, limit int) {
 		}
 	case object:
 		if s, ok := v["text"].(string); ok && isTextObject(v) {
-			if s = notice.CutRunes(s, limit); strings.TrimSpace(s) == "" {
-				s = " "
-			}
-			v["text"] = s
+			v["text"] = fitText(s, limit)
 		}
 		for name, member := range v {
 			fit(member, limitOf(v["type"], name, limit))
 		}
 	}
+}
+
+// fitText cuts a text.
+func fitText(s string, limit int) string {
+	if s = notice.CutRunes(s, limit); strings.TrimSpace(s) == "" {
+		return " "
+	}
+	return s
 }
 
 // limitOf is how many characters the texts in a member of an object may have.

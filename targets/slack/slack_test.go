@@ -126,6 +126,36 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
+// A block of Markdown has its text as a string; values are text in it, and all of them together are cut to what Slack takes.
+func TestMarkdownBlocks(t *testing.T) {
+	f := targettest.NewSink(t, "ok")
+	texts := func(config string, e *event.Event) (all []string) {
+		t.Helper()
+		d := targettest.Delivery()
+		d.Event = e
+		if _, err := target(t, `{"url": {"value": "`+f.URL+`"}, "blocks": `+config+`}`).Deliver(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		var m struct{ Blocks []struct{ Type, Text string } }
+		if err := json.Unmarshal(f.Body, &m); err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range m.Blocks {
+			all = append(all, b.Text)
+		}
+		return all
+	}
+	e := &event.Event{ID: "1", Source: "/s", Type: "t", Subject: "# <!here> [x](https://evil.example)"}
+	if got, want := texts(`[{"type":"markdown","text":"**${subject}**"}]`, e)[0], "**\u200b# &lt;\u200b!\u200bhere&gt; [\u200bx]\u200b(https://evil.example)**"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	e.Subject = strings.Repeat("é", 9000)
+	got := texts(`[{"type":"markdown","text":"${subject}"},{"type":"markdown","text":"${subject}"},{"type":"markdown","text":"${data.no}"}]`, e)
+	if n := utf8.RuneCountInString(got[1]); got[0] != e.Subject || n != 2999 || !strings.HasSuffix(got[1], "…") || got[2] != " " {
+		t.Errorf("%d characters, then %d, then %q", utf8.RuneCountInString(got[0]), n, got[2])
+	}
+}
+
 // What is too long is cut, between characters, and never inside what was escaped.
 func TestLimits(t *testing.T) {
 	f := targettest.NewSink(t, "ok")

@@ -118,6 +118,7 @@ func (s Dialled) definition(t *testing.T) {
 	if s.Kind.Doc == "" {
 		t.Error("the kind has no Doc")
 	}
+	portable(t, s.Kind)
 	config := s.Config("far.example.com", "4000")
 	if got := Complaints(t, s.Kind, strings.Replace(config, "{", `{"no-such-field": 1, `, 1)); !strings.Contains(got, "/config/no-such-field") {
 		t.Errorf("an unknown field gives %s", got)

@@ -16,6 +16,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +27,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -190,6 +192,7 @@ func (s Subject) definition(t *testing.T) {
 	if s.Kind.Doc == "" {
 		t.Error("the kind has no Doc")
 	}
+	portable(t, s.Kind)
 	if _, err := targets.ParseDefinition([]byte(s.document("https://ops.example.com/hook")), kinds); err != nil {
 		t.Errorf("a good config is refused: %v", err)
 	}
@@ -416,3 +419,32 @@ func hijack(answer func(net.Conn)) http.HandlerFunc {
 		answer(conn)
 	}
 }
+
+// portable complains of patterns that Go reads otherwise than JSON Schema has them, and so than consoles do: those of ECMA-262 know
+// neither named classes nor flags.
+func portable(t *testing.T, k targets.Kind) {
+	t.Helper()
+	var schema any
+	if err := json.Unmarshal(k.ConfigSchema, &schema); err != nil {
+		t.Fatal(err)
+	}
+	var look func(v any)
+	look = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, item := range v {
+				look(item)
+			}
+		case map[string]any:
+			if p, ok := v["pattern"].(string); ok && foreign.MatchString(p) {
+				t.Errorf("the pattern %s is none of JSON Schema", p)
+			}
+			for _, member := range v {
+				look(member)
+			}
+		}
+	}
+	look(schema)
+}
+
+var foreign = regexp.MustCompile(`\[:|\(\?[a-zA-Z]|\\[AzQEpP]`)

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/rialto-bridge/rialto/rules"
@@ -63,6 +64,11 @@ func parse(cfg json.RawMessage, checkURL func(string) error) (*settings, error) 
 		s.mentions = mentions(c.Users)
 		if len(s.mentions) > maxMentions {
 			f.Complain("/mentionedUsers", "take %d bytes of the message; at most %d are allowed", len(s.mentions), maxMentions)
+		}
+		for i, u := range c.Users {
+			if strings.TrimPrefix(u, "@") == "all" {
+				f.Complain(fmt.Sprintf("/mentionedUsers/%d", i), "mentions nobody in Markdown: @all goes with message: text")
+			}
 		}
 		if len(c.Mobiles) > 0 {
 			f.Complain("/mentionedMobiles", "goes with message: text; in Markdown members are mentioned by their id")

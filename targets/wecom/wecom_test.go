@@ -63,8 +63,8 @@ func TestMessages(t *testing.T) {
 	}{
 		"default": {``, object{"msgtype": "markdown", "markdown": object{"content": "### com.acme.warm: <\u200b@all> # [\u200bx]\u200b(https://evil.example)\n> Source: /s\n> Subject: <\u200b@all> # [\u200bx]\u200b(https://evil.example)\n" +
 			"> Time: 2027-03-01T12:00:00Z\n> Rule: devices/too-warm\n> Event: 1\n\n{\n\u200b  \"t\": 9.5,\n\u200b  \"who\": \"<\u200b@u1>\"\n\u200b}"}}},
-		"template": {`, "text": "**${data.t}** ${subject} <@u9>", "mentionedUsers": ["u1", "@all"]`,
-			object{"msgtype": "markdown", "markdown": object{"content": "**9.5** <\u200b@all>\n\u200b# [\u200bx]\u200b(https://evil.example) <@u9>\n<@u1><@all>"}}},
+		"template": {`, "text": "**${data.t}** ${subject} <@u9>", "mentionedUsers": ["u1", "@u2"]`,
+			object{"msgtype": "markdown", "markdown": object{"content": "**9.5** <\u200b@all>\n\u200b# [\u200bx]\u200b(https://evil.example) <@u9>\n<@u1><@u2>"}}},
 		"text": {`, "message": "text", "text": "${subject}", "mentionedUsers": ["u1", "@all"], "mentionedMobiles": ["13800000000"]`,
 			object{"msgtype": "text", "text": object{"content": hostile().Subject, "mentioned_list": []any{"u1", "@all"}, "mentioned_mobile_list": []any{"13800000000"}}}},
 		"default text": {`, "message": "text"`, object{"msgtype": "text", "text": object{"content": "com.acme.warm: <@all> # [x](https://evil.example)\nSource: /s\nSubject: <@all> # [x](https://evil.example)\n" +
@@ -147,6 +147,7 @@ func TestRefusedConfigs(t *testing.T) {
 		`{"url": {"ref": "a"}, "mentionedUsers": ["a>b"]}`:           "/config/mentionedUsers/0",
 		`{"url": {"ref": "a"}, "mentionedUsers": ` + many + `}`:      "/config/mentionedUsers: take",
 		`{"url": {"ref": "a"}, "mentionedMobiles": ["13800000000"]}`: "/config/mentionedMobiles: goes with",
+		`{"url": {"ref": "a"}, "mentionedUsers": ["u1", "@all"]}`:    "/config/mentionedUsers/1: mentions nobody in Markdown",
 		`{"url": {"ref": "a"}, "message": "markdown_v2"}`:            "/config/message",
 	} {
 		if got := targettest.Complaints(t, kind(), config); !strings.Contains(got, want) {

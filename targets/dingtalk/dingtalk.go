@@ -16,10 +16,12 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"time"
 
+	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/targets/notice"
 	"github.com/rialto-bridge/rialto/targets/outbound"
@@ -61,6 +63,16 @@ type target struct {
 
 // Pace implements targets.Paced: 5 at once and 15 a minute are at most 20 in any minute.
 func (*target) Pace() targets.RateLimit { return targets.RateLimit{PerSecond: 0.25, Burst: 5} }
+
+// Reads implements targets.Reading.
+func (t *target) Reads() []rules.Read {
+	places := []notice.Place{{Pointer: "/title", Text: t.title}, {Pointer: "/text", Text: t.text}, {Pointer: "/messageUrl", Text: t.link}, {Pointer: "/picUrl", Text: t.picture}}
+	for i, b := range t.buttons {
+		at := fmt.Sprintf("/buttons/%d", i)
+		places = append(places, notice.Place{Pointer: at + "/title", Text: b.title}, notice.Place{Pointer: at + "/url", Text: b.url})
+	}
+	return notice.Reads(places...)
+}
 
 // Deliver sends a message. It implements targets.Target.
 func (t *target) Deliver(ctx context.Context, d targets.Delivery) (targets.Result, error) {

@@ -253,6 +253,18 @@ func TestSecretIsRenewed(t *testing.T) {
 	targettest.Renews(t, kind(), accepts, `{"errcode":310000,"errmsg":"sign not match"}`)
 }
 
+func TestReads(t *testing.T) {
+	want := []string{
+		"/config/title /type",
+		"/config/text /data/t",
+		"/config/buttons/0/title /data/b",
+		"/config/buttons/0/url /id",
+	}
+	if diff := cmp.Diff(want, targettest.Reads(t, kind(), `{"url": {"ref": "a"}, "message": "actionCard", "title": "${type}", "text": "${data.t}", "buttons": [{"title": "${data.b}", "url": "https://a.example/${id}"}]}`)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestRefusedConfigs(t *testing.T) {
 	for config, want := range map[string]string{
 		`{}`:                                     "/config/url",

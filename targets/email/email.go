@@ -70,6 +70,20 @@ func (t *target) Warnings() (all []rules.Warning) {
 	return all
 }
 
+// Reads implements targets.Reading.
+func (t *target) Reads() []rules.Read {
+	var places []notice.Place
+	for _, list := range [][]address{t.to, t.cc, t.bcc} {
+		for _, a := range list {
+			places = append(places, notice.Place{Pointer: a.pointer, Text: a.text})
+		}
+	}
+	if t.replyTo != nil {
+		places = append(places, notice.Place{Pointer: t.replyTo.pointer, Text: t.replyTo.text})
+	}
+	return notice.Reads(append(places, notice.Place{Pointer: "/subject", Text: t.subject}, notice.Place{Pointer: "/text", Text: t.text}, notice.Place{Pointer: "/html", Text: t.html})...)
+}
+
 // maxAttempt is how long an attempt takes that nobody else has bounded.
 const maxAttempt = time.Minute
 

@@ -380,6 +380,18 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+func TestReads(t *testing.T) {
+	want := []string{
+		"/config/to/1 /data/owner",
+		"/config/replyTo /data/reply",
+		"/config/subject /data/s",
+		"/config/html /data/h",
+	}
+	if diff := cmp.Diff(want, targettest.Reads(t, kind(), `{"host": "smtp.example.com", "from": "a@example.com", "to": ["b@example.com", "${data.owner}"], "replyTo": "${data.reply}", "subject": "${data.s}", "html": "${data.h}"}`)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestRefusedConfigs(t *testing.T) {
 	const base = `{"host": "smtp.example.com", "from": "a@example.com", "to": ["b@example.com"]`
 	for config, want := range map[string]string{

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/targets/notice"
 	"github.com/rialto-bridge/rialto/targets/outbound"
@@ -63,6 +64,11 @@ type target struct {
 
 // Pace implements targets.Paced: it is at most 4.6 in any second, and 99 in any minute.
 func (*target) Pace() targets.RateLimit { return targets.RateLimit{PerSecond: 1.6, Burst: 3} }
+
+// Reads implements targets.Reading.
+func (t *target) Reads() []rules.Read {
+	return notice.Reads(notice.Place{Pointer: "/title", Text: t.title}, notice.Place{Pointer: "/text", Text: t.text}, notice.Place{Pointer: "/card", Text: t.card})
+}
 
 // Deliver sends a message. It implements targets.Target.
 func (t *target) Deliver(ctx context.Context, d targets.Delivery) (targets.Result, error) {

@@ -194,6 +194,15 @@ func TestSecretIsRenewed(t *testing.T) {
 	targettest.Renews(t, kind(), accepts, `{"code":19001,"msg":"token invalid"}`)
 }
 
+func TestReads(t *testing.T) {
+	want := []string{
+		"/config/card /data/t",
+	}
+	if diff := cmp.Diff(want, targettest.Reads(t, kind(), `{"url": {"ref": "a"}, "card": {"a": ["${data.t}"]}}`)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestRefusedConfigs(t *testing.T) {
 	for config, want := range map[string]string{
 		`{}`:                                     "/config/url",

@@ -124,6 +124,11 @@ type target struct {
 // Pace implements targets.Paced: Slack takes a message a second for a channel, and short bursts.
 func (*target) Pace() targets.RateLimit { return targets.RateLimit{PerSecond: 1, Burst: 3} }
 
+// Reads implements targets.Reading.
+func (t *target) Reads() []rules.Read {
+	return notice.Reads(notice.Place{Pointer: "/channel", Text: t.channel}, notice.Place{Pointer: "/text", Text: t.text}, notice.Place{Pointer: "/blocks", Text: t.blocks})
+}
+
 // Deliver posts a message. It implements targets.Target.
 func (t *target) Deliver(ctx context.Context, d targets.Delivery) (targets.Result, error) {
 	body, err := t.message(notice.NewDraft(d))

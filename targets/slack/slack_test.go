@@ -279,6 +279,18 @@ func TestEventsThatCannotBeShown(t *testing.T) {
 
 func TestSecretIsRenewed(t *testing.T) { targettest.Renews(t, kind(), "ok", `invalid_token`) }
 
+func TestReads(t *testing.T) {
+	want := []string{
+		"/config/channel /data/site",
+		"/config/text /subject",
+		"/config/text /data/t",
+		"/config/blocks /data/box",
+	}
+	if diff := cmp.Diff(want, targettest.Reads(t, kind(), `{"token": {"ref": "a"}, "channel": "#${data.site}", "text": "${subject} ${data.t + 1}", "blocks": [{"type":"section","text":{"type":"mrkdwn","text":"${data.box}"}}]}`)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestRefusedConfigs(t *testing.T) {
 	for config, want := range map[string]string{
 		`{}`: "/config/url: is missing",

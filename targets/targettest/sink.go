@@ -114,3 +114,17 @@ func Verdict(err error) string {
 	}
 	return s + ": " + fmt.Sprint(te.Err)
 }
+
+// Reads is what a target of a config looks at in events: for each place that looks its pointer and the path.
+func Reads(t testing.TB, k targets.Kind, config string) (all []string) {
+	t.Helper()
+	r, ok := Make(t, k, config, Env(t)).(targets.Reading)
+	if !ok {
+		t.Errorf("%s is no targets.Reading", k.Name)
+		return nil
+	}
+	for _, read := range r.Reads() {
+		all = append(all, read.Pointer+" "+read.Path.String())
+	}
+	return all
+}

@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/targets/notice"
 	"github.com/rialto-bridge/rialto/targets/outbound"
@@ -60,6 +61,11 @@ type target struct {
 
 // Pace implements targets.Paced: 5 at once and 15 a minute are at most 20 in any minute.
 func (*target) Pace() targets.RateLimit { return targets.RateLimit{PerSecond: 0.25, Burst: 5} }
+
+// Reads implements targets.Reading.
+func (t *target) Reads() []rules.Read {
+	return notice.Reads(notice.Place{Pointer: "/text", Text: t.text})
+}
 
 // Deliver sends a message. It implements targets.Target.
 func (t *target) Deliver(ctx context.Context, d targets.Delivery) (targets.Result, error) {

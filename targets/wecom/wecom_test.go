@@ -138,6 +138,16 @@ func TestSecretIsRenewed(t *testing.T) {
 	targettest.Renews(t, kind(), accepts, `{"errcode":93000,"errmsg":"invalid webhook url"}`)
 }
 
+func TestReads(t *testing.T) {
+	want := []string{
+		"/config/text /data/t",
+		"/config/text /data/u",
+	}
+	if diff := cmp.Diff(want, targettest.Reads(t, kind(), `{"url": {"ref": "a"}, "text": "${data.t} ${data.u}"}`)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestRefusedConfigs(t *testing.T) {
 	many := `["` + strings.Repeat(`aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","`, 40) + `b"]`
 	for config, want := range map[string]string{

@@ -17,6 +17,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -382,6 +383,15 @@ func References(doc json.RawMessage) []Reference {
 	})
 	slices.SortFunc(all, func(a, b Reference) int { return strings.Compare(a.Pointer, b.Pointer) })
 	return all
+}
+
+// Forms returns a secret in the forms in which a far side may repeat it: as it is, and as it stands in a URL, a form and JSON.
+func Forms(text string) []string {
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		quoted = []byte(`""`) // which no text gives
+	}
+	return []string{text, url.QueryEscape(text), url.PathEscape(text), string(quoted[1 : len(quoted)-1])}
 }
 
 // Lookalikes lists, as JSON pointers in order, the objects in a part of a document that count as secrets wherever documents are

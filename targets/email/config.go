@@ -20,6 +20,7 @@ import (
 	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets"
 	"github.com/rialto-bridge/rialto/targets/notice"
+	"github.com/rialto-bridge/rialto/targets/outbound"
 )
 
 // How connections are encrypted.
@@ -137,17 +138,10 @@ func (s *settings) readTLS(f *notice.Form, c *tlsConfig) {
 	if s.security == securityNone {
 		f.Complain("/tls", "is for connections that are encrypted, and security is none")
 	}
-	f.Secret("/tls/ca", c.CA, checkCertificates)
+	f.Secret("/tls/ca", c.CA, outbound.CheckCertificates)
 	if c.InsecureSkipVerify && (len(c.CA) > 0 || c.ServerName != "") {
 		f.Complain("/tls/insecureSkipVerify", "leaves nothing for ca and serverName to check")
 	}
-}
-
-func checkCertificates(pem string) error {
-	if !x509.NewCertPool().AppendCertsFromPEM([]byte(pem)) {
-		return errors.New("holds no certificate in PEM")
-	}
-	return nil
 }
 
 func (s *settings) readAuth(f *notice.Form, c *authConfig) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rialto-bridge/rialto/internal/egress"
 	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/internal/secret"
 	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets"
 )
@@ -119,14 +120,8 @@ func Hide(u *url.URL, others ...string) []string {
 	return inOrder(hidden)
 }
 
-// Forms returns a secret in the forms in which a far side may repeat it: as it is, and as it stands in a URL, a form and JSON.
-func Forms(secret string) []string {
-	quoted, err := json.Marshal(secret)
-	if err != nil {
-		quoted = []byte(`""`) // which no text gives
-	}
-	return inOrder([]string{secret, url.QueryEscape(secret), url.PathEscape(secret), string(quoted[1 : len(quoted)-1])})
-}
+// Forms returns a secret in all the forms in which a far side may repeat it.
+func Forms(text string) []string { return inOrder(secret.Forms(text)) }
 
 func inOrder(hidden []string) []string {
 	hidden = slices.DeleteFunc(hidden, func(s string) bool { return len(s) < 4 }) // it would be found where it does not stand

@@ -6,17 +6,16 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/rialto-bridge/rialto/internal/secret"
 	"github.com/rialto-bridge/rialto/targets"
 )
 
@@ -75,12 +74,7 @@ func (c *shown) hide(text string) {
 	if _, rest, ok := strings.Cut(text, " "); ok { // behind the scheme, such as Bearer
 		c.hidden = append(c.hidden, strings.TrimSpace(rest))
 	}
-	// As they are written in a URL, a form and JSON, a far side may repeat them, too.
-	quoted, err := json.Marshal(text)
-	if err != nil {
-		quoted = []byte(`""`) // which no text gives
-	}
-	for _, form := range []string{url.QueryEscape(text), url.PathEscape(text), string(quoted[1 : len(quoted)-1])} {
+	for _, form := range secret.Forms(text) {
 		if form != text {
 			c.hidden = append(c.hidden, form)
 		}

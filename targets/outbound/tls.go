@@ -32,7 +32,7 @@ func (r *Reader) TLS(c *TLSConfig, to string) {
 	}
 	for name, pem := range map[string]json.RawMessage{"ca": c.CA, "certificate": c.Certificate} {
 		if pem != nil {
-			r.Secret("/tls/"+name, pem, checkCertificates)
+			r.Secret("/tls/"+name, pem, CheckCertificates)
 			if s := r.slotAt("/tls/" + name); s != nil {
 				s.shown = true
 			}
@@ -73,7 +73,8 @@ func (r *Reader) keyPair() {
 	}
 }
 
-func checkCertificates(pem string) error {
+// CheckCertificates says why a text cannot be certificates; nil if it can.
+func CheckCertificates(pem string) error {
 	if !x509.NewCertPool().AppendCertsFromPEM([]byte(pem)) {
 		return errors.New("holds no certificate in PEM")
 	}

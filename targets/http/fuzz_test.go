@@ -16,6 +16,7 @@ import (
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/internal/secret"
 	"github.com/rialto-bridge/rialto/targets"
 )
 
@@ -24,7 +25,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // FuzzConfig: a config is refused with pointers, or makes a target that calls the host that it names whatever the event holds, and
-// gives errors of this package's kind whatever the answer is.
+// gives errors of this package's kind whatever the answer is. None is accepted with a secret that is sealed.
 func FuzzConfig(f *testing.F) {
 	for _, config := range []string{
 		`{"url": "https://h.example/${data.v}?q=${data.v}", "body": {"json": {"a": "${data}"}}, "answer": {"path": "$.code", "equals": [0, null]}}`,
@@ -34,6 +35,8 @@ func FuzzConfig(f *testing.F) {
 		`{"url": "https://h.example/", "body": {"json": "{\"a\": ${data.n + 1}}"}, "auth": ` + `{"type": "basic", "username": "u", "password": {"value": "p"}}}`,
 		`{"url": "https://h.example/", "body": "event", "idempotencyKey": true}`,
 		`{"url": "https://h.example/", "tls": {"serverName": "x.example"}}`,
+		`{"url": "https://h.example/", "body": {"form": {"sealed": "x"}}}`,
+		`{"url": "https://h.example/", "headers": {"sealed": "x"}}`,
 	} {
 		f.Add(config, "../x", `{"code": 0}`)
 		f.Add(config, "é\r\n", `[`)
@@ -48,6 +51,9 @@ func FuzzConfig(f *testing.F) {
 				t.Errorf("%v", err)
 			}
 			return
+		}
+		if sealed := secret.Sealed(d.Config); len(sealed) > 0 {
+			t.Fatalf("%s is accepted with what only the store has: %v", config, sealed)
 		}
 		var c struct{ URL string }
 		if err := json.Unmarshal(d.Config, &c); err != nil {

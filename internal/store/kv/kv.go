@@ -300,8 +300,7 @@ func (s *Store) follow() (started bool, err error) {
 		if stopErr := w.Stop(); stopErr != nil && !errors.Is(stopErr, nats.ErrConnectionClosed) && !errors.Is(stopErr, nats.ErrBadSubscription) {
 			err = errors.Join(err, stopErr)
 		}
-		for range w.Updates() { // its callback may be waiting for room
-		}
+		drain(w.Updates())
 	}()
 	start.Stop()
 	for {
@@ -319,6 +318,27 @@ func (s *Store) follow() (started bool, err error) {
 			return true, errors.New("connection was lost")
 		case <-ctx.Done():
 			return true, ctx.Err()
+		}
+	}
+}
+
+// drainQuiet is how long nothing comes out of a watcher that was stopped before it is taken for ended.
+const drainQuiet = time.Second
+
+// drain reads what a watcher that was stopped has still to say: its callback may be waiting for room. Its end is not always said: not
+// when its context ended while it was being made.
+func drain(updates <-chan jetstream.KeyValueEntry) {
+	quiet := time.NewTimer(drainQuiet)
+	defer quiet.Stop()
+	for {
+		select {
+		case _, ok := <-updates:
+			if !ok {
+				return
+			}
+			quiet.Reset(drainQuiet)
+		case <-quiet.C:
+			return
 		}
 	}
 }

@@ -77,6 +77,7 @@ type definitions struct {
 	rules   map[string]map[string]*rules.Rule // parsed, by bus and name
 	mapped  map[string]*mqttgw.TopicMapping   // parsed, by name
 	remap   bool                              // mapped has changed and is not in force
+	settle  bool                              // what links that are not defined have left behind is not forgotten yet
 	current map[store.Key]store.Document
 	dirty   map[store.Key]bool // changed and not in force yet; a key that is not in current was deleted
 	version uint64             // revision of the last change seen
@@ -160,6 +161,7 @@ func (d *definitions) run(ctx context.Context) {
 	}()
 
 	caughtUp := false
+	d.settle = true
 	seen := make(map[store.Key]bool) // in the first round, so that deletions while we were away are noticed
 	grace := time.NewTimer(storeGrace)
 	defer grace.Stop()
@@ -196,7 +198,10 @@ func (d *definitions) run(ctx context.Context) {
 		case <-apply.C:
 			d.apply(ctx)
 			d.snapshot.save(d.version, d.current)
-			if d.remap {
+			if d.settle && caughtUp { // a snapshot may not know all links
+				d.settleLinks(ctx)
+			}
+			if d.remap || d.settle {
 				apply.Reset(remapAfter)
 			}
 		}

@@ -155,6 +155,19 @@ func linkRefs(doc []byte) []api.Ref {
 	return refs
 }
 
+// settleLinks forgets the positions of links that were deleted while this process was down.
+func (d *definitions) settleLinks(ctx context.Context) {
+	err := d.links.Settle(ctx, func(name string) bool {
+		_, ok := d.current[store.Key{Kind: kindLink, Name: name}]
+		return ok
+	})
+	if err != nil {
+		d.log.Warn("positions of deleted links are left", "err", err)
+		return
+	}
+	d.settle = false
+}
+
 // applyLinks puts regions and links in force, after the buses that they read.
 func (d *definitions) applyLinks(changed []store.Key) {
 	d.each(changed, kindRegion, func(k store.Key, doc *store.Document) error {

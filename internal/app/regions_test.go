@@ -21,6 +21,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rialto-bridge/rialto/internal/eventlog"
 )
 
 // wire is a network between two bridges: it can be cut, also in the middle of what it carries.
@@ -528,6 +532,51 @@ func TestRegionsKeepTheirSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestRegionsForgetDeletedLinks starts on a directory that has the position of a link that is not defined, as one has that was deleted
+// while the bridge was down. A link of that name is a new one.
+func TestRegionsForgetDeletedLinks(t *testing.T) {
+	dir := t.TempDir()
+	l, err := eventlog.Open(t.Context(), eventlog.Options{Dir: dir, Reserve: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := l.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "links", History: 1, Storage: jetstream.FileStorage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.Create(t.Context(), "up", []byte(`{"epoch":"old","bus":"default","region":"up","to":"default","start":1,"done":{},"acked":{},"main":{},"urgent":{},"last":{}}`)); err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
+	if err := l.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s, _ := start(t, options(dir))
+	for n := range 3 {
+		if status := s.publish("default", fmt.Sprint(n), "reading", "x"); status != http.StatusAccepted {
+			t.Fatalf("publish: %d", status)
+		}
+	}
+	s.link("up", "http://127.0.0.1:1", "secret", "")
+	eventually(t, 10*time.Second, func() (string, bool) {
+		var doc struct {
+			Status struct {
+				Account struct{ Main struct{ From uint64 } }
+			}
+		}
+		err := json.Unmarshal([]byte(s.must("GET", "/v1/links/up", "")), &doc)
+		return fmt.Sprintf("status %+v %v", doc, err), doc.Status.Account.Main.From > 3
+	})
 }
 
 // TestRegionsDropWhatRetentionTakes lets a bus of limited size overtake a link whose line is down: the ledger says how many events that

@@ -208,7 +208,7 @@ func noLine(ctx context.Context, a *answers, err error) *trouble {
 	if status == 0 {
 		return noAnswer(ctx, err)
 	}
-	said := problem(status, *a.body.Load())
+	said, more := problem(status, *a.body.Load())
 	switch {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return refusedFor("the region refuses the key: %s", said)
@@ -216,6 +216,8 @@ func noLine(ctx context.Context, a *answers, err error) *trouble {
 		return refusedFor("the region has no such bus, or no links: %s", said)
 	case status == http.StatusInsufficientStorage:
 		return &trouble{Waiting, fmt.Errorf("the region is full: %s", said), fullRetry}
+	case status == http.StatusConflict, status == http.StatusBadRequest && more:
+		return refusedFor("the region refuses the link: %s", said)
 	case status == http.StatusTooManyRequests || status >= 500:
 		return &trouble{Connecting, fmt.Errorf("the region cannot take the link now: %s", said), 0}
 	}
@@ -250,20 +252,20 @@ func noAnswer(ctx context.Context, err error) *trouble {
 	return &trouble{Connecting, errors.New(plain(inner.Error())), 0}
 }
 
-// problem is what the body of an answer says, if it says something: title and detail of a problem+json.
-func problem(status int, body []byte) string {
+// problem is what an answer says; more if its body says something beside the status: title and detail of a problem+json.
+func problem(status int, body []byte) (said string, more bool) {
 	var p struct{ Title, Detail string }
-	said := fmt.Sprintf("%d %s", status, cmp.Or(http.StatusText(status), "status"))
+	said = fmt.Sprintf("%d %s", status, cmp.Or(http.StatusText(status), "status"))
 	if json.Unmarshal(body, &p) != nil {
-		return said
+		return said, false
 	}
 	switch title, detail := plain(p.Title), plain(p.Detail); {
 	case detail != "":
-		return said + ": " + detail
+		return said + ": " + detail, true
 	case title != "" && !strings.EqualFold(title, http.StatusText(status)):
-		return said + ": " + title
+		return said + ": " + title, true
 	}
-	return said
+	return said, false
 }
 
 // plain makes text of the far side fit to be shown: no control characters, and not too long.

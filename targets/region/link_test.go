@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -264,6 +265,64 @@ func TestLinkIsPaused(t *testing.T) {
 	}
 }
 
+// What is left of links that were deleted while nobody was there is forgotten; of those that are defined, and of those that another
+// node has, it is kept.
+func TestLinksSettle(t *testing.T) {
+	n, f := newNear(t), newFar(t).start()
+	n.region(f.srv.URL, "")
+	n.link(everything)
+	n.append(10)
+	n.start()
+	n.settle()
+	n.stop()
+	for _, name := range []string{"broken", "elsewhere", "gone"} {
+		if _, err := n.kv.Create(t.Context(), name, []byte(n.kv.text("up"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nc, err := n.log.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	other, err := eventlog.OpenLeases(t.Context(), nc, eventlog.LeaseOptions{Node: "two"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	held, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- other.Hold(ctx, "link.elsewhere", func(ctx context.Context) error {
+			close(held)
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	<-held
+	n.start()
+	n.kv.crash()
+	defined := func(name string) bool { return name == "broken" }
+	if err := n.links.Settle(t.Context(), defined); err == nil {
+		t.Error("the bucket does not answer, and all is well")
+	}
+	n.kv.recover(false)
+	for range 2 {
+		if err := n.links.Settle(t.Context(), defined); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.settle()
+	for name, want := range map[string]bool{"up": true, "broken": true, "elsewhere": true, "gone": false} {
+		if got := n.kv.text(name) != ""; got != want {
+			t.Errorf("what is kept of %s: %v, want %v", name, got, want)
+		}
+	}
+	end()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // The position stands in a bucket of the state plane.
 func TestStates(t *testing.T) {
 	n := newNear(t)
@@ -299,8 +358,14 @@ func TestStates(t *testing.T) {
 	if got, _, err := states.get(t.Context(), "up"); err != nil || got.Start != 0 || got.Epoch != "f" || got.Begin != "earliest" {
 		t.Errorf("%+v, %v", got, err)
 	}
+	if names, err := states.names(t.Context()); err != nil || !slices.Equal(names, []string{"up"}) {
+		t.Errorf("%v, %v", names, err)
+	}
 	if err := states.forget(t.Context(), "up"); err != nil {
 		t.Fatal(err)
+	}
+	if names, err := states.names(t.Context()); err != nil || len(names) > 0 {
+		t.Errorf("%v, %v", names, err)
 	}
 	if _, at, err := states.get(t.Context(), "up"); err != nil || at != 0 {
 		t.Errorf("revision %d, %v", at, err)

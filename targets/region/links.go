@@ -210,6 +210,49 @@ func (ls *Links) Remove(name string) {
 	})
 }
 
+// Settle forgets where links were that are not defined: they were deleted while nobody was here to forget it, and one that is made
+// with such a name later is a new one. It is for whoever calls Set and Remove, once all that is defined was Set; defined says what is,
+// be it in force or not. What another node has at the moment is left.
+func (ls *Links) Settle(ctx context.Context, defined func(name string) bool) error {
+	names, err := ls.o.States.names(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range names {
+		ls.mu.RLock()
+		ours := ls.known[name] != nil || ls.going[name] != nil
+		ls.mu.RUnlock()
+		if ours || defined(name) {
+			continue
+		}
+		if err := ls.forget(ctx, name); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// forget removes what is kept of a link that nobody runs.
+func (ls *Links) forget(ctx context.Context, name string) error {
+	ctx, cancel := stateContext(ctx)
+	defer cancel()
+	lease := "link." + name
+	if node, err := ls.o.Leases.Holder(ctx, lease); err != nil || node != "" && node != ls.o.Leases.Node() {
+		return err
+	}
+	ls.log.Info("the position of a link that is not defined is forgotten", "link", name)
+	return ls.o.Leases.Hold(ctx, lease, func(ctx context.Context) error { return ls.o.States.forget(ctx, name) })
+}
+
+// atMost is how long a wait for the other side is.
+func (ls *Links) atMost(d time.Duration) time.Duration {
+	if ls.most > 0 {
+		return min(d, ls.most)
+	}
+	return d
+}
+
 func (ls *Links) lookup(name string) *link {
 	ls.mu.RLock()
 	defer ls.mu.RUnlock()

@@ -99,6 +99,33 @@ func (m *memory) Purge(_ context.Context, key string, _ ...jetstream.KVDeleteOpt
 	return nil
 }
 
+// names is a jetstream.KeyLister.
+type names chan string
+
+func (n names) Keys() <-chan string { return n }
+func (n names) Stop() error         { return nil }
+
+func (m *memory) ListKeys(context.Context, ...jetstream.WatchOpt) (jetstream.KeyLister, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.broken != nil {
+		return nil, m.broken
+	}
+	all := make(names, len(m.values))
+	for key := range m.values {
+		all <- key
+	}
+	close(all)
+	return all, nil
+}
+
+// text is what is kept of a link.
+func (m *memory) text(link string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return string(m.values[link].text)
+}
+
 // crash has nothing be written any more.
 func (m *memory) crash() {
 	m.mu.Lock()

@@ -274,6 +274,28 @@ func (s *States) reset(ctx context.Context, link, start, epoch string) error {
 	return nil
 }
 
+// names lists the links of which something is kept.
+func (s *States) names(ctx context.Context) ([]string, error) {
+	ctx, cancel := stateContext(ctx)
+	defer cancel()
+	keys, err := s.kv.ListKeys(ctx)
+	if errors.Is(err, jetstream.ErrNoKeysFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("positions of links: %w", err)
+	}
+	defer keys.Stop() //nolint:errcheck // it has ended, or ends with ctx
+	var names []string
+	for name := range keys.Keys() {
+		names = append(names, name)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return names, nil
+}
+
 // forget removes what is kept of a link that is gone.
 func (s *States) forget(ctx context.Context, link string) error {
 	ctx, cancel := stateContext(ctx)

@@ -45,6 +45,9 @@ func TestLinkSaysWhatIsWrong(t *testing.T) {
 		"protocol":    {func(f *far) { f.closes = CloseProtocol }, func(f *far) { f.closes = 0 }, Failing, "did not understand"},
 		"going away":  {func(f *far) { f.closes = websocket.StatusGoingAway }, func(f *far) { f.closes = 0 }, Connecting, "has ended the connection"},
 		"busy":        {func(f *far) { f.status, f.body = 503, `` }, func(f *far) { f.status = 0 }, Connecting, "cannot take the link now: 503"},
+		"conflict":    {func(f *far) { f.status, f.body = 409, `{"title":"Conflict","detail":"it leads to itself"}` }, func(f *far) { f.status = 0 }, Refused, "the region refuses the link: 409 Conflict: it leads to itself"},
+		"bad":         {func(f *far) { f.status, f.body = 400, `{"title":"Bad Request","detail":"no such epoch"}` }, func(f *far) { f.status = 0 }, Refused, "the region refuses the link: 400 Bad Request: no such epoch"},
+		"bad, silent": {func(f *far) { f.status, f.body = 400, `{"title":"bad request"}` }, func(f *far) { f.status = 0 }, Refused, "speaks no rialto-link.v1: 400 Bad Request"},
 		"elsewhere":   {func(f *far) { f.status, f.body = 302, `` }, func(f *far) { f.status = 0 }, Refused, "302"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -55,6 +55,7 @@ type farKey struct{ instance, link string }
 type farState struct {
 	epoch         string
 	done, durable Progress
+	last          LastSeen
 }
 
 type farRecord struct {
@@ -132,7 +133,7 @@ func (f *far) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.count++
 	conn := f.count
 	st := f.stateOf(farKey{q.Get("instance"), q.Get("link")}, q.Get("epoch"))
-	welcome, _ := json.Marshal(Welcome{Instance: f.instance, Done: st.done.clone()})
+	welcome, _ := json.Marshal(Welcome{Instance: f.instance, Done: st.done.clone(), Last: st.last})
 	f.mu.Unlock()
 	defer func() {
 		f.mu.Lock()
@@ -178,6 +179,17 @@ func (f *far) stateOf(k farKey, epoch string) *farState {
 	return st
 }
 
+// see notes an event that is stored.
+func (st *farState) see(l Lane, e Seen) {
+	last := &st.last.Main
+	if l == Urgent {
+		last = &st.last.Urgent
+	}
+	if *last == nil || (*last).Seq < e.Seq {
+		*last = &e
+	}
+}
+
 func (f *far) take(instance, stream, link, epoch string, conn, n int, b Batch, bytes int, sent *Progress) (Ack, bool, websocket.StatusCode) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -212,6 +224,8 @@ func (f *far) take(instance, stream, link, epoch string, conn, n int, b Batch, b
 		default:
 			a.Stored++
 			f.has[at] = true
+			key := e.Record.Event.Key()
+			st.see(b.Lane, Seen{e.Seq, key[:]})
 			f.log = append(f.log, farRecord{hop, b.Lane, conn, e.Record, time.Now()})
 		}
 	}
@@ -247,14 +261,14 @@ func (f *far) backup() func() {
 	defer f.mu.Unlock()
 	known, n := map[farKey]farState{}, len(f.log)
 	for k, st := range f.known {
-		known[k] = farState{st.epoch, st.done.clone(), st.durable.clone()}
+		known[k] = farState{st.epoch, st.done.clone(), st.durable.clone(), st.last}
 	}
 	return func() {
 		f.cut()
 		f.set(func(f *far) {
 			f.known = map[farKey]*farState{}
 			for k, st := range known {
-				f.known[k] = &farState{st.epoch, st.done.clone(), st.durable.clone()}
+				f.known[k] = &farState{st.epoch, st.done.clone(), st.durable.clone(), st.last}
 			}
 			for _, r := range f.log[n:] {
 				delete(f.has, r.hop.Instance+r.hop.Position.String())

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -63,6 +64,14 @@ var errRestart = errors.New("restart")
 // errForeign is the start of what is said of a log that was restored.
 var errForeign = errors.New("the log is not the one that the link has read: it was restored, or replaced; reset the link")
 
+// foreignError is an errForeign and by what it was recognised.
+type foreignError struct{ why string }
+
+func (e *foreignError) Error() string { return errForeign.Error() + " (" + e.why + ")" }
+func (e *foreignError) Unwrap() error { return errForeign }
+
+func foreign(format string, args ...any) error { return &foreignError{fmt.Sprintf(format, args...)} }
+
 // run runs the link until it is cancelled. It begins when before is closed, if it is not nil.
 func (l *link) run(before <-chan struct{}) {
 	defer close(l.ended)
@@ -89,8 +98,8 @@ func (l *link) run(before <-chan struct{}) {
 		if time.Since(began) > lastRetry {
 			wait = l.ls.retry
 		}
-		l.foreign.Store(errors.Is(err, errForeign))
-		if l.foreign.Load() {
+		if errors.Is(err, errForeign) {
+			l.foreign.Store(true)
 			wait = refusedRetry
 		}
 		l.enter(Failing, err)

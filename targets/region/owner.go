@@ -119,22 +119,68 @@ func (o *owner) begin(ctx context.Context) error {
 
 // recognise says whether the log is the one that was read.
 func (o *owner) recognise(ctx context.Context) error {
+	if o.st.Foreign != "" {
+		return &foreignError{o.st.Foreign}
+	}
 	was := o.st.Last
 	if was.Seq == 0 || was.Seq < o.bus.First() {
 		return nil
 	}
 	if was.Seq > o.bus.Committed() {
-		return fmt.Errorf("%w (it ends at %d, the link has read up to %d)", errForeign, o.bus.Committed(), was.Seq)
+		return foreign("it ends at %d, the link has read up to %d", o.bus.Committed(), was.Seq)
 	}
-	e, err := o.bus.Get(ctx, was.Seq)
+	return sameEvent(ctx, o.bus, was.Seq, was.Key)
+}
+
+// confirm says whether what the other side has came from this log. A directory that was restored as a whole has a position that
+// agrees with its log; only the other side knows what else has stood at sequences that are used again, and what stands there
+// now it would take for known. Once it was seen it is written down: the log grows over what it was seen by.
+func (o *owner) confirm(ctx context.Context, w *Welcome) error {
+	err := checkWelcome(ctx, o.bus, w)
+	var f *foreignError
+	if !errors.As(err, &f) {
+		return err
+	}
+	next := o.st.clone()
+	next.Foreign = f.why
+	if serr := o.save(ctx, next); serr != nil { // the next connection says it again
+		o.l.ls.log.Warn("the position of the link cannot be written", "link", o.l.def.Name, "err", serr)
+	}
+	return err
+}
+
+func checkWelcome(ctx context.Context, bus *eventlog.Bus, w *Welcome) error {
+	for l, seen := range []*Seen{w.Last.Main, w.Last.Urgent} {
+		var highest uint64
+		if done := *w.Done.Of(Lane(l)); len(done) > 0 { //nolint:gosec // 0 or 1
+			highest = done[len(done)-1].To
+		}
+		if seen != nil {
+			highest = max(highest, seen.Seq)
+		}
+		if end := bus.Committed(); highest > end {
+			return foreign("it ends at %d, the other region knows what stood at %d", end, highest)
+		}
+		if seen != nil {
+			if err := sameEvent(ctx, bus, seen.Seq, seen.Key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sameEvent says whether an event still stands at a sequence, as far as that can be read.
+func sameEvent(ctx context.Context, bus *eventlog.Bus, seq uint64, key []byte) error {
+	e, err := bus.Get(ctx, seq)
 	switch {
 	case errors.Is(err, eventlog.ErrGap), errors.Is(err, eventlog.ErrGone):
 		return nil
 	case err != nil:
 		return err
 	}
-	if key := e.Record.Event.Key(); !bytes.Equal(key[:], was.Key) {
-		return fmt.Errorf("%w (another event stands at %d)", errForeign, was.Seq)
+	if is := e.Record.Event.Key(); !bytes.Equal(is[:], key) {
+		return foreign("another event stands at %d", seq)
 	}
 	return nil
 }

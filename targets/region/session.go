@@ -57,6 +57,10 @@ type flight struct {
 
 // serve works on a line until it ends.
 func (o *owner) serve(ctx context.Context, ln *line, d *destination) error {
+	if err := o.confirm(ctx, &ln.welcome); err != nil {
+		ln.ws.CloseNow() //nolint:errcheck // nothing was said
+		return err
+	}
 	_, links := o.l.ls.region(o.def.Region)
 	s := &session{o: o, line: ln, pace: d.pace, links: max(1, links), window: firstFlying}
 	far := &ln.welcome.Done

@@ -42,6 +42,7 @@ type state struct {
 	Last     last      `json:"last"`
 	Segments []segment `json:"segments,omitempty"`
 	Instance string    `json:"instance,omitempty"` // of the other side
+	Foreign  string    `json:"foreign,omitempty"`  // why the log is not the one that the other side knows; ends the epoch
 	Behind   bool      `json:"behind,omitempty"`   // io.rialto.link.behind was raised and not taken back
 }
 

@@ -80,12 +80,12 @@ func (a *App) startRegions(ctx context.Context) error {
 	return nil
 }
 
-// linkCall is how long a function may take for a link.
-const linkCall = 10 * time.Second
+// linkCall is how long a function may take for a link. Retention, which asks the link at times, waits as long.
+const linkCall = 5 * time.Second
 
 // callForLinks has a function make the data of an event that a link forwards.
-func (a *App) callForLinks(name, code string, ev *event.Event) ([]byte, string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), linkCall)
+func (a *App) callForLinks(ctx context.Context, name, code string, ev *event.Event) ([]byte, string, error) {
+	ctx, cancel := context.WithTimeout(ctx, linkCall)
 	defer cancel()
 	return a.functions.Transform(ctx, name, code, fmt.Sprintf("link-%x", ev.Key()), ev)
 }

@@ -496,7 +496,7 @@ func TestLinkSeesWhatRulesSee(t *testing.T) {
 		seen.Event.Data = fmt.Appendf(nil, `{"seen":%s}`, r.Event.Data)
 		return &seen
 	}
-	n.functions = func(name, _ string, ev *event.Event) ([]byte, string, error) {
+	n.functions = func(_ context.Context, name, _ string, ev *event.Event) ([]byte, string, error) {
 		return fmt.Appendf(nil, "%s of %s", name, ev.Data), "text/plain", nil
 	}
 	n.region(f.srv.URL, "")

@@ -18,7 +18,6 @@ import (
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/fault"
-	"github.com/rialto-bridge/rialto/rules"
 )
 
 // Log is where links read.
@@ -28,6 +27,10 @@ type Log interface {
 	// Retention is how long, and how many bytes of, its events are kept; 0 = no limit.
 	Retention(bus string) (maxAge time.Duration, maxBytes int64, err error)
 }
+
+// CallFunction has a function make the data of an event, as rules.CallFunction. An error that is a *targets.Error and not permanent
+// is one that trying again may help: the event waits. Any other is for good.
+type CallFunction func(ctx context.Context, name, code string, ev *event.Event) (data []byte, contentType string, err error)
 
 // LinksOptions are what a Links is made of.
 type LinksOptions struct {
@@ -44,7 +47,7 @@ type LinksOptions struct {
 	// Emit stores events of the bridge's own. nil = there are none.
 	Emit func(ctx context.Context, bus string, evs ...event.Event) error
 	// Functions runs the functions that transforms name. nil = none can be run.
-	Functions rules.CallFunction
+	Functions CallFunction
 
 	Logger     *slog.Logger          // nil = none
 	Registerer prometheus.Registerer // nil = no metrics

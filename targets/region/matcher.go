@@ -3,6 +3,7 @@
 package region
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 
@@ -26,6 +27,7 @@ type matcher struct {
 	index   *rules.Index
 	urgent  []*rules.Index // by segment; nil = nothing is urgent
 	context rules.RenderContext
+	call    CallFunction
 	view    func(*event.Record) *event.Record
 
 	scratch, fast rules.Scratch // of index, and of urgent
@@ -33,8 +35,8 @@ type matcher struct {
 }
 
 // newMatcher makes a matcher. The patterns have been read before.
-func newMatcher(def *Link, segments []segment, view func(*event.Record) *event.Record, call rules.CallFunction) (*matcher, error) {
-	m := &matcher{rule: def.Rule, view: view, context: rules.RenderContext{Rule: def.Name, Bus: def.Bus, Function: call}}
+func newMatcher(def *Link, segments []segment, view func(*event.Record) *event.Record, call CallFunction) (*matcher, error) {
+	m := &matcher{rule: def.Rule, view: view, call: call, context: rules.RenderContext{Rule: def.Name, Bus: def.Bus}}
 	var err error
 	if m.index, err = rules.Compile([]*rules.Rule{def.Rule}); err != nil {
 		return nil, err
@@ -86,14 +88,17 @@ func (m *matcher) look(l Lane, rec *event.Record, segment int, there string) fat
 	return taken
 }
 
-// shape returns what is forwarded of a record that is taken.
-func (m *matcher) shape(rec *event.Record) (*event.Record, error) {
+// shape returns what is forwarded of a record that is taken. A function that is asked runs until ctx is done.
+func (m *matcher) shape(ctx context.Context, rec *event.Record) (*event.Record, error) {
 	t := m.rule.Targets[0].Transform
 	if t == nil {
 		return rec, nil
 	}
 	rc := m.context
 	rc.Received = rec.Received
+	if m.call != nil {
+		rc.Function = func(name, code string, ev *event.Event) ([]byte, string, error) { return m.call(ctx, name, code, ev) }
+	}
 	ev, err := t.Apply(&m.view(rec).Event, rc)
 	if err != nil {
 		return nil, err

@@ -20,7 +20,6 @@ import (
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
-	"github.com/rialto-bridge/rialto/rules"
 )
 
 func TestMain(m *testing.M) {
@@ -181,7 +180,10 @@ type near struct {
 	batch     int           // as well
 	changed   time.Time     // the region
 	view      func(*event.Record) *event.Record
-	functions rules.CallFunction
+	functions CallFunction
+	trim      time.Duration // as well
+	grace     time.Duration // as well
+	reads     string        // the bus that append writes to; "" = default
 	regions   []*Region
 	defs      []*Link
 

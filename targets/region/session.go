@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-
-	"github.com/rialto-bridge/rialto/internal/eventlog"
 )
 
 // Limits of what is under way, and of a batch.
@@ -24,8 +22,9 @@ const (
 	leastBatch  = 1 << 10
 	batchTime   = 4 // a batch has the bandwidth of one in so many of a second
 	readAhead   = 512
-	lookAtOnce  = 4096 // sequences between two looks at what else there is to do
-	urgentAhead = 4    // times as many on the urgent lane, on which few are taken
+	lookAtOnce  = 4096                   // sequences between two looks at what else there is to do
+	urgentAhead = 4                      // times as many on the urgent lane, on which few are taken
+	fillTime    = 100 * time.Millisecond // the same, where functions take their time
 )
 
 // session is an owner at work on a line.
@@ -250,113 +249,6 @@ func (s *session) look(t *track, most, limit int, committed uint64, gaps, strict
 		t.sent(r, 1+int(min(r.at-at, passedSeqs)), committed) //nolint:gosec // small; it is some work, too
 	}
 	return r.at > at, nil
-}
-
-// fill looks at sequences of a run, at most so many, and puts those that are taken into the lane's batch.
-func (s *session) fill(t *track, r *run, most, limit int, committed uint64) error {
-	o, w := s.o, &t.batch
-	w.begin(t.id, r.from)
-	end, stop := r.end(committed), r.at+uint64(most) //nolint:gosec // positive
-	for r.at <= end && r.at < stop && !w.full(limit) {
-		if r.quiet {
-			r.pass(&r.passed.Dropped, end)
-			break
-		}
-		if t.id == Urgent {
-			if last := min(o.st.quietTo(r.at), end); last >= r.at {
-				r.pass(&r.passed.Others, last)
-				r.ahead = nil
-				continue
-			}
-		}
-		if len(r.ahead) == 0 {
-			if err := s.readOn(t, r, end); err != nil {
-				return err
-			}
-			continue
-		}
-		e := r.ahead[0]
-		r.ahead = r.ahead[1:]
-		if e.Seq > end {
-			r.ahead = nil
-			s.gap(t, r, false, end)
-			break
-		}
-		s.gap(t, r, false, e.Seq-1)
-		s.put(t, r, e.Seq, e)
-	}
-	if r.at > r.from && r.since.IsZero() {
-		r.since = time.Now()
-	}
-	return nil
-}
-
-// pass moves the run behind a sequence, and counts what it has passed over.
-func (r *run) pass(as *uint64, last uint64) {
-	*as += last + 1 - r.at
-	r.at = last + 1
-}
-
-// gap passes over sequences that have no event, up to last.
-func (s *session) gap(t *track, r *run, gone bool, last uint64) {
-	if last >= r.at {
-		r.passed.miss(t.id, gone, last+1-r.at)
-		r.at = last + 1
-	}
-}
-
-// readOn reads the next events of a run.
-func (s *session) readOn(t *track, r *run, end uint64) (err error) {
-	ctx := s.line.ctx
-	var next uint64
-	if r.buf, next, err = s.o.bus.Read(ctx, r.at, readAhead, r.buf[:0]); err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return fmt.Errorf("read the log: %w", err)
-	}
-	r.ahead = r.buf
-	if gone := min(s.o.bus.First(), end+1); gone > r.at { // before the link ran here; else Trimming has counted it
-		if r.again { // the far side has lost what is not here either
-			r.pass(&r.passed.Dropped, gone-1)
-		} else {
-			s.gap(t, r, true, gone-1)
-		}
-		for len(r.ahead) > 0 && r.ahead[0].Seq < r.at {
-			r.ahead = r.ahead[1:]
-		}
-		return nil
-	}
-	if len(r.ahead) > 0 {
-		return nil
-	}
-	if next <= r.at {
-		next = end + 1 // nothing that is committed can be read there
-	}
-	s.gap(t, r, false, min(next-1, end))
-	return nil
-}
-
-// put looks at an event and puts it into the batch if it is taken.
-func (s *session) put(t *track, r *run, seq uint64, e eventlog.Entry) {
-	o := s.o
-	o.remember(seq, e.Record)
-	r.at = seq + 1
-	f := o.matcher.look(t.id, e.Record, o.st.urgentAt(seq), s.line.welcome.Instance)
-	if f != taken {
-		r.passed.note(t.id, f)
-		return
-	}
-	rec, err := o.matcher.shape(e.Record)
-	if err != nil {
-		r.passed.Failed++
-		if !r.again {
-			o.l.metrics.failed.Inc()
-			o.l.refused(1, droppedFailed, plain(err.Error()))
-		}
-		return
-	}
-	t.batch.add(seq, rec)
 }
 
 // batchSize is how many bytes the batch of a lane has, uncompressed.

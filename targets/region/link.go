@@ -30,11 +30,15 @@ type link struct {
 	events, bytes *meter // outlive a change of the definition
 	snap          atomic.Pointer[snapshot]
 	foreign       atomic.Bool // the log is another one than the link knows
+	unsaid        atomic.Bool // TypeBehind could not be stored
 
 	mu     sync.Mutex // guards below
 	state  State
 	since  time.Time
 	last   *LinkError
+	opened bool      // there is an owner, which answers
+	shut   time.Time // when retention first found that there is none; zero when there is
+	gaveUp bool      // retention has waited long enough
 	warned time.Time // when io.rialto.link.refused was raised last
 }
 
@@ -118,6 +122,8 @@ func (l *link) attempt() error {
 			return err
 		}
 		l.foreign.Store(false)
+		l.setOpen(true)
+		defer l.setOpen(false)
 		defer o.close(ctx)
 		return o.run(ctx)
 	})
@@ -171,41 +177,103 @@ func (l *link) enter(s State, err error) {
 	}
 }
 
-// trimWithin bounds how long a trim waits for the owner of a link.
-const trimWithin = 10 * time.Second
+const (
+	// trimWithin bounds how long a trim waits for the owner of a link.
+	trimWithin = 10 * time.Second
+	// openWithin bounds how long one waits for a link that is not open, at a time, and openGrace for how long it does so.
+	openWithin = time.Second
+	openGrace  = time.Minute
+)
 
-// trimming has the owner count what goes. Where another node has the link it is for that to do.
+// trimming has the owner count what goes, as far as it comes. Where another node has the link it is for that to do.
 func (l *link) trimming(ctx context.Context, first uint64) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, trimWithin, errors.New("it does not answer"))
 	defer cancel()
+	for counting := false; ; {
+		err := l.askOwner(ctx, first)
+		switch {
+		case errors.Is(err, errCounting) && ctx.Err() == nil:
+			counting = true
+			continue
+		case counting && err != nil && ctx.Err() != nil:
+			return errCounting
+		}
+		return err
+	}
+}
+
+// askOwner asks once.
+func (l *link) askOwner(ctx context.Context, first uint64) error {
 	q := ask{ctx, first, make(chan error, 1)}
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for {
+	for began := time.Now(); ; {
+		if l.foreign.Load() || l.givenUp(false) {
+			return nil // what it has not forwarded is in another log, or is counted when it opens
+		}
 		select {
 		case l.asks <- q:
 			select {
 			case err := <-q.reply:
 				return err
 			case <-l.ended:
-				return errors.New("it has ended")
+				return errEnded
 			}
 		case <-tick.C:
-			if l.foreign.Load() {
-				return nil // what it has not forwarded is in another log
-			}
 			if node, err := l.ls.o.Leases.Holder(ctx, "link."+l.def.Name); err == nil && node != "" && node != l.ls.o.Leases.Node() {
 				return nil
 			}
+			if time.Since(began) >= openWithin && !l.isOpen() && !l.givenUp(true) {
+				return errShut
+			}
 		case <-l.ended:
-			return errors.New("it has ended")
+			return errEnded
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// Types of the events that links raise on their bus.
+var (
+	errEnded = errors.New("it has ended")
+	errShut  = errors.New("it cannot be opened")
+)
+
+// setOpen notes whether there is an owner, which answers.
+func (l *link) setOpen(open bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.opened = open
+	if open {
+		l.shut = time.Time{}
+	}
+}
+
+func (l *link) isOpen() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.opened
+}
+
+// givenUp reports whether retention does not wait for the link any more, since it has found it shut for openGrace: one that does
+// not work is not to fill the disk of all. found says that it was found shut just now.
+func (l *link) givenUp(found bool) bool {
+	now := time.Now()
+	l.mu.Lock()
+	if found && !l.opened && l.shut.IsZero() {
+		l.shut = now
+	}
+	up := !l.opened && !l.shut.IsZero() && now.Sub(l.shut) >= l.ls.grace
+	tell := up && !l.gaveUp
+	l.gaveUp = up
+	l.mu.Unlock()
+	if tell {
+		l.ls.log.Warn("link cannot be opened: retention waits for it no more", "link", l.def.Name, "region", l.def.Region)
+	}
+	return up
+}
+
+// Types of the events that links raise on their bus, or, if that takes nothing, on the bus default.
 const (
 	TypeBehind  = "io.rialto.link.behind"  // retention will take what the link has not forwarded
 	TypeDropped = "io.rialto.link.dropped" // retention has
@@ -218,9 +286,10 @@ const emitTime = 10 * time.Second
 // refusedEvery is how often TypeRefused is raised at most.
 const refusedEvery = time.Minute
 
-// raise stores an event of the link's own, without waiting.
-func (l *link) raise(kind string, data map[string]any) {
-	data["link"], data["region"] = l.def.Name, l.def.Region
+// raise stores an event of the link's own, without waiting: on its bus, or, where that takes nothing (it may be full), on the bus
+// default. lost is called if neither takes it; nil = it need not be known.
+func (l *link) raise(kind string, data map[string]any, lost func()) {
+	data["link"], data["region"], data["bus"] = l.def.Name, l.def.Region, l.def.Bus
 	b, err := json.Marshal(data)
 	if err != nil {
 		b = []byte("{}") // strings and numbers always marshal
@@ -228,12 +297,28 @@ func (l *link) raise(kind string, data map[string]any) {
 	ev := event.Event{ID: event.NewID(), Source: "/links/" + l.def.Name, Type: kind, Subject: l.def.Name, Time: l.ls.o.Now().UTC(),
 		DataContentType: "application/json", Data: b}
 	l.ls.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), emitTime)
-		defer cancel()
-		if err := l.ls.o.Emit(ctx, l.def.Bus, ev); err != nil {
-			l.ls.log.Warn("an event of a link could not be stored", "link", l.def.Name, "eventType", kind, "err", err)
+		err := l.store(l.def.Bus, ev)
+		if err != nil && l.def.Bus != defaultBus && l.store(defaultBus, ev) == nil {
+			err = nil
+		}
+		if err == nil {
+			return
+		}
+		l.ls.log.Warn("an event of a link could not be stored", "link", l.def.Name, "eventType", kind, "err", err)
+		if lost != nil {
+			lost()
 		}
 	})
+}
+
+// defaultBus always exists.
+const defaultBus = "default"
+
+// store stores an event of the link's own on a bus.
+func (l *link) store(bus string, ev event.Event) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), emitTime)
+	defer cancel()
+	return l.ls.o.Emit(ctx, bus, ev)
 }
 
 // refused tells of events that will never be forwarded, but not of each.
@@ -249,5 +334,5 @@ func (l *link) refused(n uint64, reason, why string) {
 		return
 	}
 	l.ls.log.Warn("link leaves events out", "link", l.def.Name, "region", l.def.Region, "reason", reason, "err", why)
-	l.raise(TypeRefused, map[string]any{"reason": reason, "detail": why, "events": n})
+	l.raise(TypeRefused, map[string]any{"reason": reason, "detail": why, "events": n}, nil)
 }

@@ -77,6 +77,8 @@ type Links struct {
 	retry   time.Duration // firstRetry; tests have less patience
 	most    time.Duration // how long any wait for the other side is; 0 = as long as it should be
 	batch   int           // batchBytes; tests want more batches
+	trim    time.Duration // trimTime; tests want more rounds
+	grace   time.Duration // openGrace; tests have less patience
 
 	mu      sync.RWMutex // guards below
 	regions map[string]*destination
@@ -112,7 +114,7 @@ func NewLinks(o LinksOptions) (*Links, error) {
 		o.Emit = func(context.Context, string, ...event.Event) error { return nil }
 	}
 	ls := &Links{o: o, log: o.Logger.With("component", "links"), metrics: newMetrics(o.Registerer), regions: map[string]*destination{},
-		retry: firstRetry, batch: batchBytes, known: map[string]*link{}, going: map[string]<-chan struct{}{}}
+		retry: firstRetry, batch: batchBytes, trim: trimTime, grace: openGrace, known: map[string]*link{}, going: map[string]<-chan struct{}{}}
 	ls.ctx, ls.cancel = context.WithCancel(context.Background())
 	return ls, nil
 }
@@ -351,14 +353,20 @@ func (ls *Links) Needed(bus string) (lowest uint64) {
 }
 
 // Trimming counts what the links of a bus have not forwarded of what is below first, as dropped, and writes that down. It
-// returns an error if some of that is on its way at the moment, or cannot be written.
+// returns an error if some of that is on its way at the moment, is not counted within 10 s (the next call goes on), or cannot be
+// written. A link that cannot be opened for a minute is passed over: what goes meanwhile counts as dropped when it opens.
 func (ls *Links) Trimming(ctx context.Context, bus string, first uint64) error {
-	var errs []error
-	for _, l := range ls.of(bus) {
-		if err := l.trimming(ctx, first); err != nil {
-			errs = append(errs, fmt.Errorf("link %s: %w", l.def.Name, err))
-		}
+	all := ls.of(bus)
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, l := range all {
+		wg.Go(func() {
+			if err := l.trimming(ctx, first); err != nil {
+				errs[i] = fmt.Errorf("link %s: %w", l.def.Name, err)
+			}
+		})
 	}
+	wg.Wait()
 	return errors.Join(errs...)
 }
 

@@ -189,6 +189,9 @@ type near struct {
 
 	mu      sync.Mutex
 	emitted []event.Event
+	on      []string        // the buses of emitted
+	full    map[string]bool // buses that take nothing
+	denied  int             // that they did not take
 	n       int
 }
 
@@ -243,10 +246,16 @@ func (n *near) Bus(name string) (*eventlog.Bus, error) {
 // Retention is Log.Retention.
 func (n *near) Retention(string) (time.Duration, int64, error) { return n.maxAge, n.maxBytes, nil }
 
-func (n *near) emit(_ context.Context, _ string, evs ...event.Event) error {
+func (n *near) emit(_ context.Context, bus string, evs ...event.Event) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.emitted = append(n.emitted, evs...)
+	if n.full[bus] {
+		n.denied++
+		return errors.New("the bus is full")
+	}
+	for _, ev := range evs {
+		n.emitted, n.on = append(n.emitted, ev), append(n.on, bus)
+	}
 	return nil
 }
 
@@ -272,6 +281,7 @@ func (n *near) start() *Links {
 		n.tb.Fatal(err)
 	}
 	n.links.most = n.most
+	n.links.trim, n.links.grace = cmp.Or(n.trim, trimTime), cmp.Or(n.grace, openGrace)
 	n.links.retry, n.links.batch = cmp.Or(n.retry, firstRetry), cmp.Or(n.batch, batchBytes)
 	for _, r := range n.regions {
 		n.links.SetRegion(r)
@@ -360,7 +370,7 @@ func (n *near) append(count int) {
 
 func (n *near) appendThose(count int, nth func(i int) *event.Record) {
 	n.tb.Helper()
-	b := n.bus("default")
+	b := n.bus(cmp.Or(n.reads, "default"))
 	done := make(chan error, count)
 	for range count {
 		n.n++

@@ -22,6 +22,8 @@ const (
 	behindAt, behindOff = 0.8, 0.6
 	// holdTime is how long nothing is begun that retention wants, once it was denied it twice.
 	holdTime = time.Minute
+	// unsaidRetry is how soon TypeBehind is tried again when no bus takes it.
+	unsaidRetry = 30 * time.Second
 )
 
 // owner is the state of a link in the hands of the goroutine that has the lease.
@@ -43,6 +45,9 @@ type owner struct {
 	denied int       // how often retention was, one time after the other
 	floor  uint64    // nothing below is begun
 	until  time.Time // floor ends
+
+	hush            time.Time // TypeBehind could not be stored: it is not tried again before
+	dropped, before uint64    // how many retention has taken that nobody was told of, and what they all were below
 }
 
 // open reads the state of a link and writes it again: whoever ran the link before can write no more.
@@ -263,6 +268,7 @@ func (o *owner) close(ctx context.Context) {
 			o.l.ls.log.Warn("the position of the link is not written, some is sent again", "link", o.l.def.Name, "err", err)
 		}
 	}
+	o.tellDropped()
 	o.publish()
 	o.l.metrics.lagEvents.Set(0) // whoever has the link now knows it
 	o.l.metrics.lagSeconds.Set(0)
@@ -295,10 +301,7 @@ func (o *owner) run(ctx context.Context) error {
 			wait = backoff
 			backoff = min(2*backoff, lastRetry)
 		}
-		if most := o.l.ls.most; most > 0 {
-			wait = min(wait, most)
-		}
-		if err := o.idle(ctx, jitter(wait)); err != nil {
+		if err := o.idle(ctx, jitter(o.l.ls.atMost(wait))); err != nil {
 			return err
 		}
 	}
@@ -447,15 +450,18 @@ func (o *owner) look(ctx context.Context) error {
 
 // behind raises TypeBehind, once until it is over.
 func (o *owner) behind(ctx context.Context, share float64, pending uint64) error {
+	if o.l.unsaid.Swap(false) { // nobody has heard it
+		o.st.Behind, o.dirty, o.hush = false, true, time.Now().Add(o.l.ls.atMost(unsaidRetry))
+	}
 	switch {
-	case !o.st.Behind && share >= behindAt:
+	case !o.st.Behind && share >= behindAt && time.Now().After(o.hush):
 		next := o.st.clone()
 		next.Behind = true
 		if err := o.save(ctx, next); err != nil { // else a crash would raise it again
 			return ignoreBucket(err)
 		}
 		o.l.ls.log.Warn("link is behind: retention will take what it has not forwarded", "link", o.def.Name, "region", o.def.Region, "events", pending)
-		o.l.raise(TypeBehind, map[string]any{"events": pending, "share": share})
+		o.l.raise(TypeBehind, map[string]any{"events": pending, "share": share}, func() { o.l.unsaid.Store(true) })
 	case o.st.Behind && share <= behindOff:
 		o.st.Behind, o.dirty = false, true
 		o.l.ls.log.Info("link has caught up", "link", o.def.Name, "region", o.def.Region)

@@ -344,6 +344,12 @@ func (s *session) ack(a Ack) error {
 	} else {
 		t := o.st.of(f.lane)
 		t.add(&f.passed)
+		o.l.metrics.failed.Add(float64(f.passed.Failed))
+		if n := f.passed.Dropped; n > 0 { // it went before the link could look at it
+			o.l.metrics.retention.Add(float64(n))
+			o.dropped, o.before = o.dropped+n, f.to+1
+			o.tellDropped()
+		}
 		t.add(&tally{Forwarded: stored, Known: uint64(a.Known), Refused: refused}) //nolint:gosec // not negative
 		*done = done.Add(f.from, f.to)
 	}
@@ -372,9 +378,9 @@ func (s *session) adapt(f *flight, now time.Time) {
 	s.window = min(maxFlying, s.window+f.bytes)
 }
 
-// trimmed has the lanes pass over what retention takes.
+// trimmed has the lanes pass over what retention takes, as far as it is counted.
 func (s *session) trimmed(first uint64) {
-	for l := range s.tracks {
-		s.tracks[l].trimmed(first)
+	for l := range lanes {
+		s.tracks[l].trimmed(min(first, s.o.st.first(l)))
 	}
 }

@@ -246,6 +246,31 @@ func TestBehind(t *testing.T) {
 	until(t, "the alarm", func() bool { return n.raised(TypeBehind) == 2 })
 }
 
+// The alarm goes to the bus default where the link's own bus takes nothing, and is raised once more when that does not either.
+func TestBehindIsHeard(t *testing.T) {
+	t.Parallel()
+	n := newNear(t)
+	n.most, n.maxAge, n.reads = 10*time.Millisecond, time.Hour, "second"
+	n.full = map[string]bool{"second": true, "default": true}
+	n.link(everything + `,"bus":"second"`)
+	n.appendThose(10, func(i int) *event.Record {
+		r := record(i)
+		r.Received = time.Now().Add(-50 * time.Minute)
+		return r
+	})
+	n.start()
+	until(t, "nobody takes it", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.denied >= 2 })
+	n.mu.Lock()
+	n.full["default"] = false
+	n.mu.Unlock()
+	until(t, "the alarm", func() bool { return n.raised(TypeBehind) == 1 })
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.on[0] != "default" || !strings.Contains(string(n.emitted[0].Data), `"bus":"second"`) {
+		t.Errorf("on bus %s stands %s", n.on[0], n.emitted[0].Data)
+	}
+}
+
 // A log that was restored is not taken for the one that was read.
 func TestAnotherLogIsRecognised(t *testing.T) {
 	n, f := newNear(t), newFar(t).start()

@@ -36,8 +36,8 @@ type link struct {
 	state  State
 	since  time.Time
 	last   *LinkError
-	opened bool      // there is an owner, which answers
-	shut   time.Time // when retention first found that there is none; zero when there is
+	opened time.Time // when the owner began, which answers; zero when there is none
+	shut   time.Time // when retention first found that there is none; zero since one has answered, or lasted
 	gaveUp bool      // retention has waited long enough
 	warned time.Time // when io.rialto.link.refused was raised last
 }
@@ -215,6 +215,7 @@ func (l *link) askOwner(ctx context.Context, first uint64) error {
 		case l.asks <- q:
 			select {
 			case err := <-q.reply:
+				l.answered()
 				return err
 			case <-l.ended:
 				return errEnded
@@ -239,20 +240,32 @@ var (
 	errShut  = errors.New("it cannot be opened")
 )
 
-// setOpen notes whether there is an owner, which answers.
+// setOpen notes whether there is an owner, which answers; one that has not lasted may not have come to that.
 func (l *link) setOpen(open bool) {
+	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.opened = open
 	if open {
+		l.opened = now
+		return
+	}
+	if now.Sub(l.opened) > openWithin {
 		l.shut = time.Time{}
 	}
+	l.opened = time.Time{}
+}
+
+// answered notes that the owner has answered retention.
+func (l *link) answered() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.shut = time.Time{}
 }
 
 func (l *link) isOpen() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.opened
+	return !l.opened.IsZero()
 }
 
 // givenUp reports whether retention does not wait for the link any more, since it has found it shut for openGrace: one that does
@@ -260,10 +273,10 @@ func (l *link) isOpen() bool {
 func (l *link) givenUp(found bool) bool {
 	now := time.Now()
 	l.mu.Lock()
-	if found && !l.opened && l.shut.IsZero() {
+	if found && l.opened.IsZero() && l.shut.IsZero() {
 		l.shut = now
 	}
-	up := !l.opened && !l.shut.IsZero() && now.Sub(l.shut) >= l.ls.grace
+	up := l.opened.IsZero() && !l.shut.IsZero() && now.Sub(l.shut) >= l.ls.grace
 	tell := up && !l.gaveUp
 	l.gaveUp = up
 	l.mu.Unlock()

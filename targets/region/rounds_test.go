@@ -5,7 +5,9 @@ package region
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
@@ -169,4 +171,40 @@ func TestRetentionGivesUpALinkThatIsShut(t *testing.T) {
 	if err := n.links.Trimming(t.Context(), "default", first+1); err != nil {
 		t.Errorf("it is open: %v", err)
 	}
+}
+
+// A link that opens, fails before it can answer, and opens again is as one that is shut; one that lasts, or answers, is not.
+func TestRetentionIsNotHeldByALinkThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &link{ls: &Links{grace: openGrace, log: slog.New(slog.DiscardHandler)}, def: &Link{}}
+		fails := func(span time.Duration) (gaveUp bool) {
+			for began := time.Now(); time.Since(began) < span; {
+				l.setOpen(true)
+				if l.givenUp(true) {
+					t.Fatal("it is open")
+				}
+				time.Sleep(10 * time.Millisecond)
+				l.setOpen(false)
+				gaveUp = l.givenUp(true)
+				time.Sleep(lastRetry)
+			}
+			return gaveUp
+		}
+		if fails(openGrace - time.Second) {
+			t.Error("it is given up too soon")
+		}
+		l.answered()
+		if fails(openGrace - time.Second) {
+			t.Error("it has answered")
+		}
+		l.setOpen(true)
+		time.Sleep(2 * openWithin)
+		l.setOpen(false)
+		if l.givenUp(false) || fails(openGrace-time.Second) {
+			t.Error("it has lasted")
+		}
+		if !fails(2*time.Second) || !l.givenUp(false) {
+			t.Error("it is never given up")
+		}
+	})
 }

@@ -138,7 +138,7 @@ func TestPlainEarlyAnswer(t *testing.T) {
 // What a far side says while nobody asked is no answer to the next message: many say 408 before they close an idle
 // connection.
 func TestPlainUnasked(t *testing.T) {
-	said := make(chan struct{}, 1)
+	say, said := make(chan struct{}), make(chan struct{})
 	f := playFar(t, func(n int64, conn net.Conn, in *bufio.Reader) {
 		for {
 			if _, ok := request(in); !ok {
@@ -146,9 +146,9 @@ func TestPlainUnasked(t *testing.T) {
 			}
 			io.WriteString(conn, "HTTP/1.1 204 No Content\r\n\r\n")
 			if n == 1 {
-				<-said
+				<-say
 				io.WriteString(conn, "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
-				said <- struct{}{}
+				close(said)
 				return
 			}
 		}
@@ -160,7 +160,7 @@ func TestPlainUnasked(t *testing.T) {
 			t.Fatalf("attempt %d: %+v, %v", i, res, err)
 		}
 		if i == 0 {
-			said <- struct{}{}
+			close(say)
 			<-said
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ type taken struct {
 
 // receiver keeps what it is sent and answers 202, or what answer says.
 func receiver(t *testing.T, answer func(w http.ResponseWriter, r *http.Request)) (*httptest.Server, *[]taken) {
+	var mu sync.Mutex // guards all while requests come together
 	var all []taken
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -44,7 +46,9 @@ func receiver(t *testing.T, answer func(w http.ResponseWriter, r *http.Request))
 			t.Error(err)
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
+		mu.Lock()
 		all = append(all, taken{r, body})
+		mu.Unlock()
 		if answer != nil {
 			answer(w, r)
 			return

@@ -16,9 +16,10 @@ import (
 // TestGateEdgeLoad runs the plant of the demo, 500 readings a second of which 50 are alarms that go up to a cloud, and looks what the
 // edge costs: at most a fifth of a core.
 func TestGateEdgeLoad(t *testing.T) {
+	program := stripped(t) // others use it after this test
 	t.Setenv("TMPDIR", t.TempDir())
 	var out bytes.Buffer
-	d := &edgeDemo{program: stripped(t), out: &out, began: time.Now(), stopReading: func() {}, o: demoOptions{length: time.Hour}}
+	d := &edgeDemo{program: program, out: &out, began: time.Now(), stopReading: func() {}, o: demoOptions{length: time.Hour}}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 		defer cancel()

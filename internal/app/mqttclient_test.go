@@ -297,7 +297,7 @@ func TestMQTTClientMemoryStaysFlat(t *testing.T) {
 
 // Messages larger than an event may be are taken, so that an event tells of each; but not more of them at a time than fit into the
 // memory for a window, although their number alone would allow it.
-func TestMQTTClientMemoryStaysFlatWithLargeMessages(t *testing.T) {
+func TestGateMQTTClientMemoryWithLargeMessages(t *testing.T) {
 	const messages, size, room = 26, 12 << 20, 141 << 20
 	b := newFarBroker(t, &farMosquitto{dir: t.TempDir()})
 	kind, log := mqttclient.Kind(), sourcetest.NewLog()

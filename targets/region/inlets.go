@@ -416,20 +416,18 @@ func (x *Inlets) acknowledge(wire context.Context, ws *websocket.Conn, t *intake
 	for p := range acks {
 		ack, ok := t.commit(p)
 		x.metrics.count(ack)
-		if ok && p.diverted { // a start looks for them in this bus only
-			if err := t.in.save(context.WithoutCancel(wire)); err != nil {
-				x.log.Warn("what links have brought is not written down", "err", err)
-			}
-		}
 		if broken || p.cut { // receive has the reason
 			broken = true
 			continue
 		}
 		var err error
-		if ok {
-			err = writeJSON(wire, ws, ack)
-		} else {
+		if !ok {
 			err = &fault.Error{Kind: fault.Unavailable, Message: "the log does not take events now"}
+		} else if p.diverted { // a start looks for them in this bus only, so they are written down before they are acknowledged
+			err = t.in.save(context.WithoutCancel(wire))
+		}
+		if err == nil {
+			err = writeJSON(wire, ws, ack)
 		}
 		if err != nil {
 			broken = true

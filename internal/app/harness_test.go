@@ -36,9 +36,6 @@ const childData = "RIALTO_TEST_CHILD_DATA"
 // childRing gives such a bridge another size of its memory of recent events, in bytes.
 const childRing = "RIALTO_TEST_CHILD_RING"
 
-// childBare has such a bridge serve bareRefusal beside itself, and names the file that is to hold the address.
-const childBare = "RIALTO_TEST_CHILD_BARE"
-
 // childPostgres gives such a bridge a database for its definitions.
 const childPostgres = "RIALTO_TEST_CHILD_POSTGRES"
 
@@ -72,16 +69,6 @@ func beBridge(dir string) int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
-	}
-	if file := os.Getenv(childBare); file != "" {
-		srv := httptest.NewUnstartedServer(http.HandlerFunc(bareRefusal))
-		srv.Config.ReadTimeout, srv.Config.IdleTimeout = 30*time.Second, 2*time.Minute // as the bridge has them
-		srv.Start()
-		defer srv.Close()
-		if err := os.WriteFile(file, []byte(srv.Listener.Addr().String()), 0o600); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
 	}
 	fmt.Printf("ready http=%s mqtt=%s\n", a.HTTPAddr(), a.MQTTAddr())
 	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)

@@ -112,6 +112,9 @@ type Options struct {
 	// Checks adds to what the bridge says to /readyz; may be nil.
 	Checks func() []bridge.Check
 
+	// QuickRefusals is how many refused hooks are answered at once, a second; the others are held back. 0 = 50, negative = all.
+	QuickRefusals int
+
 	MaxStreams int           // server-sent event streams at a time; 0 = 1000
 	Heartbeat  time.Duration // of a quiet stream; 0 = 15 s
 	SlowClient time.Duration // how long a stream waits for its client to take one write; 0 = 30 s
@@ -164,6 +167,7 @@ type API struct {
 	kinds   []*Kind
 	changes *Changes
 	streams chan struct{} // a place for each stream
+	tarpit  *tarpit       // of refused hooks
 	closed  context.Context
 	close   context.CancelFunc
 	noisy   throttle
@@ -225,7 +229,7 @@ func New(o Options) (*API, error) {
 		o.SlowClient = 30 * time.Second
 	}
 	a := &API{o: o, log: o.Logger.With("component", "api"), metrics: newMetrics(o.Registerer), mux: chi.NewMux(),
-		changes: o.Changes, streams: make(chan struct{}, o.MaxStreams)}
+		changes: o.Changes, streams: make(chan struct{}, o.MaxStreams), tarpit: newTarpit(o.QuickRefusals)}
 	if a.changes == nil {
 		a.changes = NewChanges(o.Store, o.Kinds, o.Schemas)
 	}

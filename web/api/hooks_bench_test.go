@@ -35,7 +35,7 @@ func refused(tb testing.TB) []func() {
 	for _, provider := range []string{"github", "slack"} {
 		sourcetest.Define(tb, s, `{"name":"`+provider+`","type":"webhook","config":{"provider":"`+provider+`","secret":{"value":"a secret"}}}`, kind)
 	}
-	a, err := api.New(api.Options{Bridge: instantBridge{newFakeBridge()}, Store: memory.New(nil), Keys: api.NewKeys(), Sources: s})
+	a, err := api.New(api.Options{Bridge: instantBridge{newFakeBridge()}, Store: memory.New(nil), Keys: api.NewKeys(), Sources: s, QuickRefusals: -1})
 	if err != nil {
 		tb.Fatal(err)
 	}

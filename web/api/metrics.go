@@ -15,6 +15,7 @@ type metrics struct {
 	problems  map[string]prometheus.Counter // by the slugs of problemKinds
 	inFlight  prometheus.Gauge
 	streams   prometheus.Gauge
+	held      prometheus.Counter
 	unmatched routeMetrics // of requests that no route is for
 }
 
@@ -32,12 +33,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rialto_http_requests_total",
 			Help: "Requests answered, by route, method and class of status."}, []string{"route", "method", "status"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "rialto_http_request_duration_seconds",
-			Help:    "Time from the header of a request to the end of its answer; without streams.",
+			Help:    "Time from the header of a request to the end of its answer; without streams, and without answers that were held back.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}}, []string{"route", "method"}),
 		problems: make(map[string]prometheus.Counter, len(problemKinds)),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "rialto_http_requests_in_flight",
 			Help: "Requests being answered, streams among them."}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "rialto_http_streams", Help: "Streams of server-sent events that are open."}),
+		held: prometheus.NewCounter(prometheus.CounterOpts{Name: "rialto_hook_refusals_held_total",
+			Help: "Refused hooks whose answer was held back for a second, since there were many of them."}),
 	}
 	problems := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rialto_http_problems_total",
 		Help: "Requests answered with a problem, by its type."}, []string{"problem"})
@@ -46,7 +49,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	m.unmatched = m.route("none", "other")
 	if reg != nil {
-		reg.MustRegister(m.requests, m.duration, problems, m.inFlight, m.streams)
+		reg.MustRegister(m.requests, m.duration, problems, m.inFlight, m.streams, m.held)
 	}
 	return m
 }

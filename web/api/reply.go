@@ -29,7 +29,7 @@ type reply struct {
 	who    caller               // once it has been identified
 	key    string               // name of the key that came with it; "" for none
 	slug   string               // of the problem that was answered; "" for none
-	long   bool                 // the answer goes on for as long as the client likes: no latency is measured
+	long   bool                 // the answer goes on for as long as the client likes, or was held back: no latency is measured
 }
 
 var replies = sync.Pool{New: func() any { return new(reply) }}

@@ -34,7 +34,7 @@ func (a *API) addSourceRoutes() {
 	}))
 }
 
-// serveHook hands a request over to its source, which knows whom it trusts.
+// serveHook hands a request over to its source, which knows whom it trusts. The answer to one that is refused may be held back.
 func (a *API) serveHook(w *reply, r *http.Request) error {
 	if a.o.Sources == nil {
 		return errNoRoute
@@ -43,7 +43,12 @@ func (a *API) serveHook(w *reply, r *http.Request) error {
 	if name == "" { // it came by way of the router
 		name = pathParam(r, "source")
 	}
-	return a.o.Sources.ServeHook(name, w, r)
+	err := a.o.Sources.ServeHook(name, w, r)
+	if refuses(err) && a.tarpit.hold(r.Context(), w.Header()) {
+		w.long = true
+		a.metrics.held.Inc()
+	}
+	return err
 }
 
 // pause changes a definition, so that the pause lasts.

@@ -43,6 +43,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(childData); dir != "" {
 		os.Exit(beBridge(dir))
 	}
+	if addr := os.Getenv(childFlood); addr != "" {
+		os.Exit(beFlood(addr))
+	}
 	if os.Getenv(childNull) != "" {
 		os.Exit(beNull())
 	}

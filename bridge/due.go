@@ -12,10 +12,14 @@ import (
 // load takes due deliveries from the views. Called with mu held, which it gives up meanwhile: what is parked then may
 // not be among those read, so its due time is kept.
 func (l *lane) load() {
+	from := l.nextDue
+	if l.reading.failing() { // what was read then was not noted
+		from = time.Time{}
+	}
 	l.loading, l.nextDue = true, time.Time{}
 	lerr := l.loadLines()
 	l.mu.Unlock()
-	found, next, err := l.readDue()
+	found, next, err := l.readDue(from)
 	l.mu.Lock()
 	l.loading = false
 	if len(l.order.heads) > 0 {
@@ -65,11 +69,14 @@ func (l *lane) expect(due time.Time) {
 	l.start()
 }
 
-// readDue reads what is due and when the next after that is. Deliveries that are busy are passed over, before the views
+// readDue reads what is due at from or later, and when the next after that is. Deliveries that are busy are passed over, before the views
 // are asked about them: their record there is about to change.
-func (l *lane) readDue() (found []*task, next time.Time, err error) {
+//
+// Nothing is due before the earliest time that is known, so that is where a reading begins: the views are slow to pass over what was
+// delivered since their files were written last, and a backlog is read in many parts.
+func (l *lane) readDue(from time.Time) (found []*task, next time.Time, err error) {
 	now := l.b.o.Now()
-	until := now
+	until, taken := now, 0
 	take := func(k journal.DueKey) (journal.Verdict, error) {
 		if k.Due.After(now) && !isDue(k.Due, now) {
 			next = sooner(next, k.Due)
@@ -77,8 +84,8 @@ func (l *lane) readDue() (found []*task, next time.Time, err error) {
 		if k.Due.After(until) {
 			return journal.Stop, nil
 		}
-		if len(found) == dueBatch {
-			next = now
+		if taken == dueBatch {
+			next = sooner(next, k.Due)
 			return journal.Stop, nil
 		}
 		p, perr := l.b.path(k.Bus)
@@ -90,6 +97,7 @@ func (l *lane) readDue() (found []*task, next time.Time, err error) {
 		if _, busy := l.busy[taskID{p, k.Seq, k.Rule}]; busy {
 			return journal.Skip, nil
 		}
+		taken++
 		return journal.Take, nil
 	}
 	keep := func(d journal.Due) error {
@@ -102,7 +110,7 @@ func (l *lane) readDue() (found []*task, next time.Time, err error) {
 		found = append(found, t)
 		return nil
 	}
-	if err = l.b.o.Journal.DueFor(l.name, time.Time{}, take, keep); err == nil {
+	if err = l.b.o.Journal.DueFor(l.name, from, take, keep); err == nil {
 		until = farFuture
 		err = l.b.o.Journal.DueFor(l.name, now.Add(longestWait), take, keep)
 	}

@@ -26,5 +26,8 @@ func (p *patience) failed(now time.Time) (wait time.Duration, say bool) {
 	return p.wait, say
 }
 
+// failing reports whether the last try has failed.
+func (p *patience) failing() bool { return p.wait > 0 }
+
 // worked is called after a success.
 func (p *patience) worked() { *p = patience{} }

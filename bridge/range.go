@@ -106,6 +106,7 @@ func (l *lane) takeMore(now time.Time) (again time.Time) {
 // take is the goroutine that takes one batch out of the lane's ranges.
 func (l *lane) take() {
 	defer l.b.wg.Done()
+	began := l.b.o.Now() // what is taken is due then or later
 	n, err := l.takeBatch()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +119,7 @@ func (l *lane) take() {
 	case n == 0:
 		l.barren = true // its buses are not open; who opens one says so
 	default:
-		l.parkedUntil(now)
+		l.parkedUntil(began)
 	}
 	l.start()
 }

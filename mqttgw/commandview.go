@@ -50,10 +50,11 @@ func OpenCommandView(o CommandViewOptions) (*CommandView, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	cache := pebble.NewCache(4 << 20)
+	const buffer = 4 << 20
+	cache := pebble.NewCache(2*buffer + 4<<20) // Pebble takes its buffers out of it
 	defer cache.Unref()
 	db, err := pebble.Open(o.Dir, &pebble.Options{Cache: cache, FS: o.FS, FormatMajorVersion: pebble.FormatNewest, DisableWAL: true,
-		Logger: pebbleLog{o.Logger.With("component", "mqtt"), "commands"}, MaxOpenFiles: 200, MemTableSize: 4 << 20, MemTableStopWritesThreshold: 4})
+		Logger: pebbleLog{o.Logger.With("component", "mqtt"), "commands"}, MaxOpenFiles: 200, MemTableSize: buffer, MemTableStopWritesThreshold: 4})
 	if err != nil {
 		return nil, fmt.Errorf("open commands: %w", err)
 	}

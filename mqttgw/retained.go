@@ -58,10 +58,11 @@ func OpenRetained(o RetainedOptions) (*Retained, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	cache := pebble.NewCache(4 << 20)
+	const buffer = 1 << 20
+	cache := pebble.NewCache(2*buffer + 2<<20) // Pebble takes its buffers out of it
 	defer cache.Unref()
 	db, err := pebble.Open(o.Dir, &pebble.Options{Cache: cache, FS: o.FS, FormatMajorVersion: pebble.FormatNewest,
-		Logger: pebbleLog{o.Logger.With("component", "mqtt"), "retained messages"}, MaxOpenFiles: 200, MemTableSize: 1 << 20, MemTableStopWritesThreshold: 4})
+		Logger: pebbleLog{o.Logger.With("component", "mqtt"), "retained messages"}, MaxOpenFiles: 200, MemTableSize: buffer, MemTableStopWritesThreshold: 4})
 	if err != nil {
 		return nil, fmt.Errorf("open retained messages: %w", err)
 	}

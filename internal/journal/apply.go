@@ -37,6 +37,7 @@ type application struct {
 	dropped    map[RoutePair]uint64
 	cancelled  map[string]uint64 // what a Drop ended, by target
 
+	look       lookup
 	key, value []byte // scratch
 }
 
@@ -74,8 +75,9 @@ func (j *Journal) Apply(bus string, record uint64, message []byte) error {
 	a := application{j: j, feed: f, bus: bus, record: record, base: f.base, batch: j.db.NewBatch(),
 		deliveries: make(map[pendingID]*delivery), counts: make(map[string]*counts), events: make(map[uint32]*eventCounts),
 		sets: make(map[outcomeSet][]uint16), mention: make(map[uint64]struct{}), jobs: make(map[uint64]*jobCounts), highest: make(map[byte]uint64),
-		backlog: make(map[string]*backlog), dropped: make(map[RoutePair]uint64)}
+		backlog: make(map[string]*backlog), dropped: make(map[RoutePair]uint64), look: lookup{view: j.view}}
 	defer a.batch.Close()
+	defer a.look.close() //nolint:errcheck // a reading that failed has said so
 	if err := Decode(message, Visitor{Routed: a.routed, Skipped: a.skipped, Outcome: a.outcome, Pending: a.again,
 		Mark: a.mark, RuleDoc: a.ruleDoc, Floor: a.floor, Redrive: a.redrive, Discard: a.discard,
 		Taking: a.take, Drop: a.drop}); err != nil {
@@ -229,16 +231,11 @@ func (a *application) find(seq uint64, r Route) (*delivery, error) {
 		a.deliveries[id] = d
 		return d, nil
 	}
-	a.key = appendPendingKey(a.key[:0], a.bus, seq, r.Rule, r.Target)
-	b, err := a.j.get(a.key)
-	if err != nil || b == nil {
+	p, ok, err := a.look.pending(a.bus, seq, r)
+	if err != nil || !ok {
 		return nil, err
 	}
-	d := &delivery{Pending: Pending{Seq: seq, Route: r}, stored: true}
-	if err := d.decode(b); err != nil {
-		return nil, err
-	}
-	d.was = d.State
+	d := &delivery{Pending: p, was: p.State, stored: true}
 	a.deliveries[id] = d
 	return d, nil
 }

@@ -18,7 +18,7 @@ import (
 // Options say where the views live.
 type Options struct {
 	Dir         string // made if missing; its contents can be deleted while nothing runs
-	CacheBytes  int64  // block cache; 0 = 16 MiB
+	CacheBytes  int64  // block cache; 0 = 8 MiB
 	BufferBytes int64  // what gathers in memory before it is written, several times of it in a burst; 0 = 8 MiB
 	Logger      *slog.Logger
 }
@@ -44,7 +44,7 @@ type view struct{ r pebble.Reader }
 // from the streams.
 func Open(o Options) (*Journal, error) {
 	if o.CacheBytes == 0 {
-		o.CacheBytes = 16 << 20
+		o.CacheBytes = 8 << 20
 	}
 	if o.BufferBytes == 0 {
 		o.BufferBytes = 8 << 20
@@ -87,7 +87,8 @@ func reset(dir, format string) error {
 }
 
 func openDB(o Options, log *slog.Logger) (*pebble.DB, error) {
-	cache := pebble.NewCache(o.CacheBytes)
+	// Pebble takes what gathers in memory out of the cache: one as large as two buffers would hold no blocks under load.
+	cache := pebble.NewCache(o.CacheBytes + 2*o.BufferBytes)
 	defer cache.Unref()
 	opts := &pebble.Options{
 		Cache:              cache,

@@ -243,15 +243,17 @@ type Due struct {
 	Pending
 }
 
-// DueFor goes through the parked deliveries of a target in order of due time, those that are due at from or later. It asks choose about each before it reads
-// the delivery itself, and calls fn for those taken.
+// DueFor goes through the parked deliveries of a target in order of due time, those that are due at from or later; zero is all. It asks
+// choose about each, and then reads those that were taken, which it has in memory until then, and calls fn for each that is still due then:
+// what choose knew when it was asked is older than what fn is given.
 func (j *Journal) DueFor(target string, from time.Time, choose func(DueKey) (Verdict, error), fn func(Due) error) error {
 	prefix := key('d', target)
 	var start []byte
 	if !from.IsZero() {
 		start = u64(bytes.Clone(prefix), uint64(millis(from)))
 	}
-	return j.scan(prefix, start, func(k, _ []byte) (bool, error) {
+	var taken []DueKey
+	err := j.scan(prefix, start, func(k, _ []byte) (bool, error) {
 		k = k[len(prefix):]
 		i := bytes.IndexByte(k[min(8, len(k)):], 0)
 		if i < 0 || len(k) < 8+i+9 {
@@ -263,15 +265,25 @@ func (j *Journal) DueFor(target string, from time.Time, choose func(DueKey) (Ver
 		switch v, err := choose(dk); {
 		case err != nil || v == Stop:
 			return false, err
-		case v == Skip:
-			return true, nil
+		case v == Take:
+			taken = append(taken, dk)
 		}
-		p, ok, err := j.FindPending(dk.Bus, dk.Seq, dk.Rule, target)
-		if err != nil || !ok || p.State != Parked || millis(p.Due) != millis(dk.Due) {
-			return true, err // ended, or due at another time, since this reading began
-		}
-		return true, fn(Due{Bus: dk.Bus, Pending: p})
+		return true, nil
 	})
+	if err != nil {
+		return err
+	}
+	look := lookup{view: j.view}
+	for _, dk := range taken {
+		p, ok, err := look.pending(dk.Bus, dk.Seq, Route{Rule: dk.Rule, Target: target})
+		if err == nil && ok && p.State == Parked && millis(p.Due) == millis(dk.Due) { // else it ended, or is due at another time, since this reading began
+			err = fn(Due{Bus: dk.Bus, Pending: p})
+		}
+		if err != nil {
+			return errors.Join(err, look.close())
+		}
+	}
+	return look.close()
 }
 
 // NextDue returns the earliest due time of a target; zero if nothing is parked.

@@ -66,6 +66,18 @@ func beNull() int {
 		clear(seen)
 		requests = 0
 	})
+	if dir := os.Getenv(childLeast); dir != "" {
+		least, err := newLeastBridge(dir)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		mux.Handle("POST /least", least)
+		mux.HandleFunc("POST /to/{host}", func(_ http.ResponseWriter, r *http.Request) {
+			host := r.PathValue("host")
+			least.to.Store(&host)
+		})
+	}
 	fmt.Printf("ready %s\n", ln.Addr())
 	go http.Serve(ln, mux)        // until the parent is gone
 	io.Copy(io.Discard, os.Stdin) // which closes this
@@ -73,10 +85,10 @@ func beNull() int {
 }
 
 // spawnNull starts such a server and returns its URL.
-func spawnNull(b testing.TB) (url string, pid int) {
+func spawnNull(b testing.TB, env ...string) (url string, pid int) {
 	b.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childNull+"=1")
+	cmd.Env = append(append(os.Environ(), childNull+"=1"), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -242,8 +254,46 @@ func loadClient(b testing.TB, url, key, run string, conns, n, status int) time.D
 	return time.Since(began)
 }
 
+// contestant is a process that takes in events over HTTP, one of several that a benchmark compares in turns.
+type contestant struct {
+	name      string // of its metrics; "" is the bridge
+	base      string
+	path      string
+	pid       int
+	rate, cpu []float64
+}
+
+// turn notes how one load went, of n events in the time that run returns.
+func (c *contestant) turn(b *testing.B, n int, run func() time.Duration) {
+	cpu := cpuOf(b, c.pid)
+	took := run()
+	c.rate = append(c.rate, float64(n)/took.Seconds())
+	c.cpu = append(c.cpu, float64((cpuOf(b, c.pid)-cpu).Microseconds())/float64(n))
+}
+
+// report says how the contestants did, and how the first, the bridge, did beside each of the others.
+func report(b *testing.B, unit string, all []*contestant) {
+	for i, c := range all {
+		prefix := ""
+		if i > 0 {
+			prefix = c.name + "-"
+			var ratios []float64
+			for turn := range c.rate {
+				ratios = append(ratios, 100*all[0].rate[turn]/c.rate[turn])
+			}
+			b.ReportMetric(medianOf(ratios), "%-of-"+c.name)
+		}
+		b.ReportMetric(medianOf(c.rate), prefix+unit)
+		b.ReportMetric(medianOf(c.cpu), prefix+"cpu-us/event")
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+const eventsPath = "/v1/buses/default/events"
+
 // BenchmarkIngest compares taking events in over HTTP, stored and synced before the answer, with a bare net/http
-// handler that reads the body and answers: 256 connections, the two in turns. Client and server share the machine: with a
+// handler that reads the body and answers, and with the least bridge, which only syncs it before: 256 connections, the three in turns.
+// Client and server share the machine: with a
 // net/http client (client) most of it goes to the client, with one that only writes and reads bytes (raw) to the server.
 func BenchmarkIngest(b *testing.B) {
 	const conns, turns = 256, 5
@@ -251,55 +301,55 @@ func BenchmarkIngest(b *testing.B) {
 		b.Run(kind, func(b *testing.B) {
 			s, cmd := spawn(b, b.TempDir())
 			null, nullPID := spawnNull(b)
-			send := func(base, path, run string, n int) time.Duration {
+			least, leastPID := spawnNull(b, childLeast+"="+b.TempDir())
+			all := []*contestant{{base: s.url, path: eventsPath, pid: cmd.Process.Pid}, {name: "bare", base: null, path: "/null", pid: nullPID},
+				{name: "least", base: least, path: "/least", pid: leastPID}}
+			send := func(c *contestant, run string, n int) time.Duration {
 				if kind == "client" {
-					return loadClient(b, base+path, s.key, run, conns, n, http.StatusAccepted)
+					return loadClient(b, c.base+c.path, s.key, run, conns, n, http.StatusAccepted)
 				}
-				addr := strings.TrimPrefix(base, "http://")
-				return load(b, addr, conns, n, http.StatusAccepted, eventRequest(path, addr, s.key, run))
+				addr := strings.TrimPrefix(c.base, "http://")
+				return load(b, addr, conns, n, http.StatusAccepted, eventRequest(c.path, addr, s.key, run))
 			}
-			const path = "/v1/buses/default/events"
 			n := max(b.N, 2000)
-			send(s.url, path, "warm", n/4)
-			send(null, "/null", "warm", n/4)
-			var rates, nulls, ratios, cpus, nullCPUs []float64
+			for _, c := range all {
+				send(c, "warm", n/4)
+			}
 			b.ResetTimer()
 			for turn := range turns {
-				cpu := cpuOf(b, cmd.Process.Pid)
-				rate := float64(n) / send(s.url, path, fmt.Sprint(turn), n).Seconds()
-				cpus = append(cpus, float64((cpuOf(b, cmd.Process.Pid)-cpu).Microseconds())/float64(n))
-				cpu = cpuOf(b, nullPID)
-				bare := float64(n) / send(null, "/null", fmt.Sprint(turn), n).Seconds()
-				nullCPUs = append(nullCPUs, float64((cpuOf(b, nullPID)-cpu).Microseconds())/float64(n))
-				rates, nulls, ratios = append(rates, rate), append(nulls, bare), append(ratios, rate/bare)
+				for _, c := range all {
+					c.turn(b, n, func() time.Duration { return send(c, fmt.Sprint(turn), n) })
+				}
 			}
-			b.ReportMetric(medianOf(rates), "events/s")
-			b.ReportMetric(medianOf(nulls), "bare/s")
-			b.ReportMetric(100*medianOf(ratios), "%-of-bare")
-			b.ReportMetric(medianOf(cpus), "cpu-us/event")
-			b.ReportMetric(medianOf(nullCPUs), "bare-cpu-us/event")
-			b.ReportMetric(0, "ns/op")
+			report(b, "events/s", all)
 		})
 	}
 }
 
 // BenchmarkEndToEnd takes events in over HTTP, routes them and delivers each to a webhook in a process of its own, all on
-// this machine. It ends when the last one has arrived, and fails if one is lost or comes twice.
+// this machine, and has the least bridge send as many there, in turns. A turn ends when the last one has arrived, and fails if one is lost
+// or comes twice.
 func BenchmarkEndToEnd(b *testing.B) {
 	s, cmd := spawn(b, b.TempDir())
 	sink, _ := spawnNull(b)
+	least, leastPID := spawnNull(b, childLeast+"="+b.TempDir())
 	s.target("sink", sink+"/sink", `{"concurrency":32}`)
 	s.rule("default", "all", `{"type":["com.example.load"]}`, "sink")
-	addr := strings.TrimPrefix(s.url, "http://")
-	n := max(b.N, 2000)
-	run := func(name string, n int) (rate float64) {
-		resp, err := http.Post(sink+"/reset", "", nil)
+	post := func(url string) {
+		resp, err := http.Post(url, "", nil)
 		if err != nil {
 			b.Fatal(err)
 		}
 		resp.Body.Close()
+	}
+	post(least + "/to/" + strings.TrimPrefix(sink, "http://"))
+	all := []*contestant{{base: s.url, path: eventsPath, pid: cmd.Process.Pid}, {name: "least", base: least, path: "/least", pid: leastPID}}
+	n := max(b.N, 2000)
+	run := func(c *contestant, name string, n int) time.Duration {
+		post(sink + "/reset")
+		addr := strings.TrimPrefix(c.base, "http://")
 		began := time.Now()
-		load(b, addr, 64, n, 202, eventRequest("/v1/buses/default/events", addr, s.key, name))
+		load(b, addr, 64, n, 202, eventRequest(c.path, addr, s.key, name))
 		var unique, requests int
 		eventually(b, time.Minute, func() (string, bool) {
 			resp, err := http.Get(sink + "/count")
@@ -312,24 +362,23 @@ func BenchmarkEndToEnd(b *testing.B) {
 			}
 			return fmt.Sprintf("%d of %d arrived", unique, n), unique >= n
 		})
-		rate = float64(n) / time.Since(began).Seconds()
+		took := time.Since(began)
 		if requests != n {
 			b.Errorf("%d requests for %d events", requests, n)
 		}
-		return rate
+		return took
 	}
-	run("warm", n/4)
-	var rates, cpus []float64
+	for _, c := range all {
+		run(c, "warm", n/4)
+	}
 	b.ResetTimer()
 	for turn := range 3 {
-		cpu := cpuOf(b, cmd.Process.Pid)
-		rates = append(rates, run(fmt.Sprint(turn), n))
-		cpus = append(cpus, float64((cpuOf(b, cmd.Process.Pid)-cpu).Microseconds())/float64(n))
+		for _, c := range all {
+			c.turn(b, n, func() time.Duration { return run(c, fmt.Sprint(turn), n) })
+		}
 	}
 	s.settled("default", time.Minute)
-	b.ReportMetric(medianOf(rates), "delivered/s")
-	b.ReportMetric(medianOf(cpus), "cpu-us/event")
-	b.ReportMetric(0, "ns/op")
+	report(b, "delivered/s", all)
 }
 
 // BenchmarkMQTTPublish measures QoS 1 publishes, stored and synced before the PUBACK: 20 clients, 100 under way each.

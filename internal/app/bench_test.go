@@ -326,59 +326,95 @@ func BenchmarkIngest(b *testing.B) {
 	}
 }
 
+// batchRequest is a batch of events of 256 bytes.
+func batchRequest(path, host, key, run string, size int) func(dst []byte, i int) []byte {
+	pad := strings.Repeat("x", 228)
+	return func(dst []byte, i int) []byte {
+		body := []byte("[")
+		for k := range size {
+			if k > 0 {
+				body = append(body, ',')
+			}
+			body = fmt.Appendf(body, `{"specversion":"1.0","type":"com.example.load","source":"/bench/%s","id":"%d","time":"2026-03-01T10:20:30Z","data":{"temperature":7.5,"pad":"%s"}}`,
+				run, (i-1)*size+k, pad)
+		}
+		body = append(body, ']')
+		dst = fmt.Appendf(dst, "POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/cloudevents-batch+json\r\nContent-Length: %d\r\n\r\n",
+			path, host, key, len(body))
+		return append(dst, body...)
+	}
+}
+
 // BenchmarkEndToEnd takes events in over HTTP, routes them and delivers each to a webhook in a process of its own, all on
-// this machine, and has the least bridge send as many there, in turns. A turn ends when the last one has arrived, and fails if one is lost
-// or comes twice.
+// this machine. A turn ends when the last one has arrived, and fails if one is lost or comes twice.
+//
+// With one event in a request (single) it has the least bridge send as many there in turns, and sends as many straight there (direct).
 func BenchmarkEndToEnd(b *testing.B) {
-	s, cmd := spawn(b, b.TempDir())
-	sink, _ := spawnNull(b)
-	least, leastPID := spawnNull(b, childLeast+"="+b.TempDir())
-	s.target("sink", sink+"/sink", `{"concurrency":32}`)
-	s.rule("default", "all", `{"type":["com.example.load"]}`, "sink")
-	post := func(url string) {
-		resp, err := http.Post(url, "", nil)
-		if err != nil {
-			b.Fatal(err)
-		}
-		resp.Body.Close()
-	}
-	post(least + "/to/" + strings.TrimPrefix(sink, "http://"))
-	all := []*contestant{{base: s.url, path: eventsPath, pid: cmd.Process.Pid}, {name: "least", base: least, path: "/least", pid: leastPID}}
-	n := max(b.N, 2000)
-	run := func(c *contestant, name string, n int) time.Duration {
-		post(sink + "/reset")
-		addr := strings.TrimPrefix(c.base, "http://")
-		began := time.Now()
-		load(b, addr, 64, n, 202, eventRequest(c.path, addr, s.key, name))
-		var unique, requests int
-		eventually(b, time.Minute, func() (string, bool) {
-			resp, err := http.Get(sink + "/count")
-			if err != nil {
-				b.Fatal(err)
+	for _, kind := range []string{"single", "batch"} {
+		b.Run(kind, func(b *testing.B) {
+			const size = 100 // of a batch
+			s, cmd := spawn(b, b.TempDir())
+			sink, sinkPID := spawnNull(b)
+			least, leastPID := spawnNull(b, childLeast+"="+b.TempDir())
+			s.target("sink", sink+"/sink", `{"concurrency":32}`)
+			s.rule("default", "all", `{"type":["com.example.load"]}`, "sink")
+			post := func(url string) {
+				resp, err := http.Post(url, "", nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				resp.Body.Close()
 			}
-			defer resp.Body.Close()
-			if _, err := fmt.Fscan(resp.Body, &unique, &requests); err != nil {
-				b.Fatal(err)
+			post(least + "/to/" + strings.TrimPrefix(sink, "http://"))
+			all := []*contestant{{base: s.url, path: eventsPath, pid: cmd.Process.Pid}}
+			if kind == "single" {
+				all = append(all, &contestant{name: "least", base: least, path: "/least", pid: leastPID},
+					&contestant{name: "direct", base: sink, path: "/sink", pid: sinkPID})
 			}
-			return fmt.Sprintf("%d of %d arrived", unique, n), unique >= n
+			run := func(c *contestant, name string, n int) time.Duration {
+				post(sink + "/reset")
+				addr := strings.TrimPrefix(c.base, "http://")
+				began := time.Now()
+				switch {
+				case kind == "batch":
+					load(b, addr, 8, n/size, http.StatusAccepted, batchRequest(c.path, addr, s.key, name, size))
+				case c.name == "direct":
+					load(b, addr, 64, n, http.StatusNoContent, eventRequest(c.path, addr, s.key, name))
+				default:
+					load(b, addr, 64, n, http.StatusAccepted, eventRequest(c.path, addr, s.key, name))
+				}
+				var unique, requests int
+				eventually(b, time.Minute, func() (string, bool) {
+					resp, err := http.Get(sink + "/count")
+					if err != nil {
+						b.Fatal(err)
+					}
+					defer resp.Body.Close()
+					if _, err := fmt.Fscan(resp.Body, &unique, &requests); err != nil {
+						b.Fatal(err)
+					}
+					return fmt.Sprintf("%d of %d arrived", unique, n), unique >= n
+				})
+				took := time.Since(began)
+				if requests != n {
+					b.Errorf("%d requests for %d events", requests, n)
+				}
+				return took
+			}
+			n := max(b.N, 2000) / size * size
+			for _, c := range all {
+				run(c, "warm", n/4/size*size)
+			}
+			b.ResetTimer()
+			for turn := range 3 {
+				for _, c := range all {
+					c.turn(b, n, func() time.Duration { return run(c, fmt.Sprint(turn), n) })
+				}
+			}
+			s.settled("default", time.Minute)
+			report(b, "delivered/s", all)
 		})
-		took := time.Since(began)
-		if requests != n {
-			b.Errorf("%d requests for %d events", requests, n)
-		}
-		return took
 	}
-	for _, c := range all {
-		run(c, "warm", n/4)
-	}
-	b.ResetTimer()
-	for turn := range 3 {
-		for _, c := range all {
-			c.turn(b, n, func() time.Duration { return run(c, fmt.Sprint(turn), n) })
-		}
-	}
-	s.settled("default", time.Minute)
-	report(b, "delivered/s", all)
 }
 
 // BenchmarkMQTTPublish measures QoS 1 publishes, stored and synced before the PUBACK: 20 clients, 100 under way each.

@@ -71,6 +71,9 @@ func (w *reply) send(status int, contentType []string, body []byte) error {
 	if &contentType[0] != &contentJSON[0] {
 		h["X-Content-Type-Options"] = noSniff // browsers leave JSON alone
 	}
+	if len(body) > 2048 { // net/http says it itself of what fits into its buffer
+		h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	}
 	w.WriteHeader(status)
 	// Who has gone does not read an error either, and the server notices by itself.
 	_, _ = w.Write(body)

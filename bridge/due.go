@@ -4,6 +4,7 @@ package bridge
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/journal"
@@ -36,7 +37,7 @@ func (l *lane) load() {
 	}
 	l.parkedUntil(next)
 	for _, t := range found {
-		if _, ok := l.busy[t.id()]; !ok && t.path.ctx.Err() == nil {
+		if _, ok := l.busy[t.id()]; !ok && t.path.ctx.Err() == nil && !t.path.isDeleted(t.route.Rule) { // cancelParked ends those of deleted rules
 			l.hold(t)
 			l.ready = append(l.ready, t)
 		}
@@ -45,8 +46,11 @@ func (l *lane) load() {
 }
 
 // parkedUntil notes that something is parked until due; zero = nothing is. Called with mu held.
+//
+// The order of due times is that of the views, which have the wall clock: by the monotonic reading, a clock that was set would make a
+// time the earliest that is not.
 func (l *lane) parkedUntil(due time.Time) {
-	l.nextDue = sooner(l.nextDue, due)
+	l.nextDue = sooner(l.nextDue, due.Round(0))
 }
 
 // longestWait is more than any delivery waits for its next attempt: a schedule has waits of a week, with jitter, and a far side may ask
@@ -86,6 +90,9 @@ func (l *lane) readDue(from time.Time) (found []*task, next time.Time, err error
 		}
 		if taken == dueBatch {
 			next = sooner(next, k.Due)
+			if k.Due.After(now) { // it is due all the same, see isDue
+				next = now
+			}
 			return journal.Stop, nil
 		}
 		p, perr := l.b.path(k.Bus)
@@ -117,12 +124,26 @@ func (l *lane) readDue(from time.Time) (found []*task, next time.Time, err error
 	return found, next, err
 }
 
+// forgetReady takes out what has come from the views and is about to be ended there: its worker would end it once more. The head of a line
+// stays, since its worker gives the next its turn.
+func (l *lane) forgetReady(p *path, gone func(journal.Route) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ready = slices.DeleteFunc(l.ready, func(t *task) bool {
+		if t.path != p || t.key != 0 || !gone(t.route) {
+			return false
+		}
+		delete(l.busy, t.id())
+		return true
+	})
+}
+
 // loadNextDue looks for what is parked: when the lane is made, and when something was parked past it.
 func (l *lane) loadNextDue() {
 	at, err := l.b.o.Journal.NextDue(l.name)
 	if err != nil {
 		l.b.log.Error("parked deliveries cannot be read", "targetId", l.name, "err", err)
-		at = l.b.o.Now().Add(time.Second)
+		at = time.UnixMilli(1) // a reading from the front, which is tried until it succeeds
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

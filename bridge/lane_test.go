@@ -4,6 +4,7 @@ package bridge
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,5 +36,17 @@ func TestWhatIsParkedDuringAReadingOfTheDueIsNotForgotten(t *testing.T) {
 	l.load()
 	if !l.nextDue.Equal(now.Add(time.Minute)) {
 		t.Errorf("the lane looks again at %v, want %v", l.nextDue, now.Add(time.Minute))
+	}
+}
+
+// Due times are compared by the wall clock, as the views have them: a monotonic reading, which a clock that is set does not change, would
+// make a later one the earliest, and what is due before it would not be read.
+func TestDueTimesAreOfTheWallClock(t *testing.T) {
+	now := time.Now()
+	l := &lane{}
+	l.parkedUntil(now.Add(time.Minute))
+	l.parkedUntil(now)
+	if got := l.nextDue; !got.Equal(now) || strings.Contains(got.String(), "m=") {
+		t.Errorf("the earliest is %v, want %v without a monotonic reading", got, now)
 	}
 }

@@ -408,6 +408,9 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // cancelParked ends parked deliveries that nobody can make any more. Live ones end when their turn comes.
 func (p *path) cancelParked(gone func(journal.Route) bool, reason string) {
+	for _, l := range p.b.allLanes() {
+		l.forgetReady(p, gone)
+	}
 	now := p.b.o.Now()
 	ordered := false
 	// One after the other, while they are read: there may be millions.

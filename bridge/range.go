@@ -106,7 +106,6 @@ func (l *lane) takeMore(now time.Time) (again time.Time) {
 // take is the goroutine that takes one batch out of the lane's ranges.
 func (l *lane) take() {
 	defer l.b.wg.Done()
-	began := l.b.o.Now() // what is taken is due then or later
 	n, err := l.takeBatch()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,8 +117,6 @@ func (l *lane) take() {
 		l.takeAfter = now.Add(time.Second)
 	case n == 0:
 		l.barren = true // its buses are not open; who opens one says so
-	default:
-		l.parkedUntil(began)
 	}
 	l.start()
 }
@@ -170,18 +167,19 @@ func (p *path) take(l *lane, r journal.Range, limit int) (int, error) {
 			t.Deliveries[i].Key = p.keyOf(o, t.Deliveries[i].Seq, nil)
 		}
 	}
-	if !p.rec.add(func(e *journal.Encoder) { e.Taking(t) }, func() { p.taken(l, t.Deliveries) }) {
+	if !p.rec.add(func(e *journal.Encoder) { e.Taking(t) }, func() { p.taken(l, t) }) {
 		return 0, errEnded
 	}
 	defer l.takes.Add(1)
 	return len(t.Deliveries), p.rec.sync(p.ctx)
 }
 
-// taken is called, by the recorder, when deliveries have come out of a range. Where their target or rule was deleted
-// meanwhile they end.
-func (p *path) taken(l *lane, all []journal.Taken) {
+// taken is called, by the recorder, when deliveries have come out of a range. They are due from then on; where their target or rule was
+// deleted meanwhile they end.
+func (p *path) taken(l *lane, t journal.Taking) {
+	l.expect(t.At)
 	removed := l.isRemoved()
-	for _, d := range all {
+	for _, d := range t.Deliveries {
 		o := journal.Outcome{Seq: d.Seq, Route: d.Route, State: journal.Cancelled, At: p.b.o.Now()}
 		switch {
 		case removed:

@@ -125,8 +125,9 @@ func providerDocs() []byte {
 	b.WriteString("\n## Answers\n\nThe answer comes after the event is committed, within the time that the sender allows; an event that no rule wants is good as well. " +
 		"An id that was committed within the last hour is answered the same and not stored again (10,000 ids a source, forgotten by a restart). What is not proved is " +
 		"answered with 401 or 403, before its body is read if the header alone shows it: it is counted (`rejected` in the status, `rialto_hook_requests_total`), logged at most every ten seconds, and not stored. " +
-		"Fifty refused requests a second, of all sources together, are answered at once, the others after a second; with 4096 of them waiting, connections are closed " +
-		"after the answer (`rialto_hook_refusals_held_total`). So a flood of them slows itself down, and nothing that is proved. " +
+		"Fifty of these a second, of all sources together, are answered at once, the others after a second; with 4096 of them waiting, connections are closed " +
+		"after the answer (`rialto_hook_refusals_held_total`). So a flood slows itself down, and nothing that is proved. What has `X-Forwarded-For`, `Forwarded` or `Via` " +
+		"is answered at once, since a proxy shares its connections: it is for the proxy to bound floods, and one that is to have few connections to the bridge must set one of these. " +
 		"A log that has no room answers 503 or 507, so that senders come again. Bodies may be as large as events (1 MiB, unless `--max-data` says otherwise); " +
 		"those of more than 16 KiB may hold 64 MiB a source together while they are under way, and beyond that the answer is 503.\n\n## Providers\n")
 	for _, p := range hooks.Providers() {

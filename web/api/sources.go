@@ -44,7 +44,7 @@ func (a *API) serveHook(w *reply, r *http.Request) error {
 		name = pathParam(r, "source")
 	}
 	err := a.o.Sources.ServeHook(name, w, r)
-	if refuses(err) && a.tarpit.hold(r.Context(), w.Header()) {
+	if unproved(err) && !proxied(r.Header) && a.tarpit.hold(r.Context(), w.Header()) {
 		w.long = true
 		a.metrics.held.Inc()
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/store"
@@ -101,5 +102,41 @@ func TestSourcesArePausedAndReset(t *testing.T) {
 	s.key = s.addKey("reader", "definitions:read")
 	if a := s.do("POST", "/v1/sources/shop:pause", ""); a.status != http.StatusForbidden {
 		t.Errorf("a reader may pause: %d", a.status)
+	}
+}
+
+// Refused hooks wait when there are many of them, but for those that a proxy has passed on: its connection may be needed for good ones.
+func TestRefusedHooksWait(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	s := start(t, func(o *api.Options) { o.Sources, o.QuickRefusals, o.Registerer = &fakeSources{}, 1, reg })
+	held := func() float64 {
+		t.Helper()
+		all, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range all {
+			if m.GetName() == "rialto_hook_refusals_held_total" {
+				return m.GetMetric()[0].GetCounter().GetValue()
+			}
+		}
+		t.Fatal("there is no such metric")
+		return 0
+	}
+	for range 5 {
+		if a := s.do("POST", "/hooks/shop", "bad", "X-Forwarded-For", "192.0.2.7"); a.status != http.StatusForbidden {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	}
+	if n := held(); n != 0 {
+		t.Errorf("%v of a proxy's requests were held", n)
+	}
+	for range 2 {
+		if a := s.do("POST", "/hooks/shop", "bad"); a.status != http.StatusForbidden {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	}
+	if n := held(); n != 1 {
+		t.Errorf("%v of two were held, want 1", n)
 	}
 }

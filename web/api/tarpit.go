@@ -14,8 +14,8 @@ import (
 )
 
 // tarpit holds back the answers to hooks that were refused, once there are many of them: who floods waits for each answer, and good hooks
-// have the processor. It knows no senders, since a flood has many addresses and a proxy has one; a good hook never waits, whoever else
-// sends from where it comes from.
+// have the processor. It knows no senders, since a flood has many addresses; a good hook never waits, whoever else sends from where it
+// comes from.
 //
 // What is held is a connection and its goroutine, no body. A server whose handlers wait does not read on, so a sender that does not wait
 // for answers is stopped by TCP.
@@ -65,14 +65,20 @@ func (t *tarpit) hold(ctx context.Context, h http.Header) bool {
 	return true
 }
 
-// refuses reports whether an error is about what was sent: a sender that is told to come again later was not refused.
-func refuses(err error) bool {
+// unproved reports whether an error answers a request of which nobody knows whom it is from.
+func unproved(err error) bool {
 	if err == nil {
 		return false
 	}
 	switch fault.KindOf(err) {
-	case fault.Internal, fault.RateLimited, fault.Unavailable, fault.Full:
-		return false
+	case fault.Unauthorized, fault.Forbidden, fault.NotFound, fault.TooLarge, fault.Unsupported:
+		return true
 	}
-	return true
+	return false
+}
+
+// proxied reports whether a request says that a proxy has passed it on. Its connection is shared then, with good hooks that would wait
+// for it: it is for the proxy to slow a flood down. Who lies about it is answered at once, as a few are anyway.
+func proxied(h http.Header) bool {
+	return len(h["X-Forwarded-For"])+len(h["Forwarded"])+len(h["Via"]) > 0
 }

@@ -48,6 +48,10 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 		p.rec.outcome(t, journal.Outcome{State: journal.Expired, At: p.b.o.Now(), Reason: reasonExpired})
 		return nothing
 	}
+	if p.tooLate(t, policy) {
+		p.giveUp(t)
+		return nothing
+	}
 	if tr := transformFor(rule, t.via()); tr != nil {
 		ev, err = tr.Apply(ev, rules.RenderContext{Rule: rule.Name, Bus: p.name, Received: stored.Received,
 			Function: p.functions(deliveryID(p.name, &stored.Event, t.route), policy.Timeout)})
@@ -155,7 +159,7 @@ func (p *path) retry(t *task, policy targets.DeliveryPolicy, res targets.Result,
 		Reason: string(d.Reason), Detail: detailOf(err), Due: d.At, Exchange: journal.Exchange(res.Exchange)}
 	switch {
 	case !d.Dead():
-	case t.key != 0 && policy.Ordering != nil && policy.Ordering.Block: // its key waits for somebody, or something, to change
+	case t.blocks(policy): // its key waits for somebody, or something, to change
 		o.Due = now.Add(policy.Retry.Again(n, p.b.o.Rand))
 	default:
 		seq, derr := p.b.bury(p, t, o, string(d.End))
@@ -175,6 +179,50 @@ func (p *path) retry(t *task, policy targets.DeliveryPolicy, res targets.Result,
 		}
 	}
 	p.rec.outcome(t, o)
+}
+
+// blocks reports whether a delivery is tried on although it has failed for good.
+func (t *task) blocks(policy targets.DeliveryPolicy) bool {
+	return t.key != 0 && policy.Ordering != nil && policy.Ordering.Block
+}
+
+// tooLate reports whether a delivery that was tried has waited for so long that it may not be tried again: its next attempt was
+// planned in time, and then its target was paused, or left alone, or nothing ran.
+func (p *path) tooLate(t *task, policy targets.DeliveryPolicy) bool {
+	return !t.firstAt.IsZero() && policy.Retry.TooLate(t.firstAt, p.b.o.Now()) && !t.blocks(policy) && !p.b.o.Log.ClockStepped()
+}
+
+// giveUp ends a delivery that is too old for another attempt, as a dead letter of its last one.
+func (p *path) giveUp(t *task) {
+	last, err := p.lastAttempt(t)
+	o := journal.Outcome{State: journal.Dead, At: last.At, Status: last.Status, Reason: last.Reason, Detail: last.Detail}
+	if err == nil {
+		o.DeadSeq, err = p.b.bury(p, t, last, string(targets.EndAge))
+	}
+	switch {
+	case err == nil:
+		p.rec.outcome(t, o)
+	case p.hard.Err() != nil:
+		t.lane.release(t)
+	case isGone(err):
+		p.rec.cancel(t, reasonEventGone)
+	default:
+		p.b.log.Error("dead letter cannot be written", "bus", p.name, "position", t.seq, "targetId", t.route.Target, "err", err)
+		o.State, o.At, o.Due = journal.Parked, p.b.o.Now(), p.b.o.Now().Add(deadRetry)
+		p.rec.outcome(t, o)
+	}
+}
+
+// lastAttempt returns how the last attempt of a delivery ended, as JOURNEY tells it.
+func (p *path) lastAttempt(t *task) (journal.Outcome, error) {
+	last := journal.Outcome{At: p.b.o.Now(), Reason: string(targets.EndAge), Attempt: t.attempts} // if that was trimmed, or damaged
+	story, err := p.b.o.Journal.Journey(p.hard, p.name, p.journey, t.seq)
+	for _, o := range story.Outcomes {
+		if o.Route.Rule == t.route.Rule && o.Route.Target == t.route.Target && o.Attempt == t.attempts && o.Reason != "" {
+			last = o.Outcome
+		}
+	}
+	return last, err
 }
 
 // deadRetry is how long a delivery waits whose dead letter could not be written, and deadTries how often.

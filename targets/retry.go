@@ -47,6 +47,11 @@ func (p RetryPolicy) wait(attempt int, rnd func() float64) time.Duration {
 	return time.Duration(wait * (1 + jitter*(2*rnd()-1)))
 }
 
+// TooLate reports whether an attempt at a time is later than MaxAge after the first.
+func (p RetryPolicy) TooLate(first, at time.Time) bool {
+	return p.MaxAge > 0 && at.Sub(first) > p.MaxAge
+}
+
 // Again returns the wait after a failed attempt that is tried again however often it has failed: as after the last, at least
 // a second, and a minute where the policy knows no retries.
 func (p RetryPolicy) Again(attempt int, rnd func() float64) time.Duration {
@@ -115,7 +120,7 @@ func Next(p RetryPolicy, attempt int, err error, first, now time.Time, rnd func(
 		return d
 	}
 	at := now.Add(max(p.wait(attempt, rnd), d.Rest))
-	if p.MaxAge > 0 && at.Sub(first) > p.MaxAge {
+	if p.TooLate(first, at) {
 		d.End = EndAge
 		return d
 	}

@@ -16,6 +16,7 @@ import (
 type gate struct {
 	paused      bool
 	pausedSince time.Time
+	revision    uint64    // of the definition in force
 	rest        time.Time // no attempts before: the target asked for it
 	limiter     limiter
 	breaker     breaker
@@ -24,12 +25,15 @@ type gate struct {
 }
 
 // configure puts a definition in force, but for the rate, which is the lane's to say. A changed target is tried at once; if it was disabled, it is enabled by that and
-// was tells how it stood.
+// was tells how it stood. One that is only told again, such as with a new value of its secret, still has the rest that it asked for.
 func (g *gate) configure(def *targets.Definition, now time.Time) (was standing) {
 	if def.Paused && !g.paused {
 		g.pausedSince = now
 	}
-	g.paused, g.rest = def.Paused, time.Time{}
+	if def.Revision != g.revision {
+		g.rest = time.Time{}
+	}
+	g.paused, g.revision = def.Paused, def.Revision
 	g.breaker.set(def.Delivery.Breaker)
 	if g.standing == nil || g.standing.Revision == def.Revision {
 		return standing{}

@@ -142,8 +142,10 @@ func (g *gate) parks(now time.Time) (reason string, due time.Time) {
 		return reasonDisabled, now
 	case g.paused:
 		return reasonPaused, now
-	case g.breaker.resting(now):
+	case g.breaker.resting(now) && !g.breaker.until.Before(g.rest):
 		return reasonBreaker, g.breaker.until
+	case now.Before(g.rest):
+		return reasonRest, g.rest
 	}
 	return "", time.Time{}
 }

@@ -209,7 +209,7 @@ func (b *Bridge) offer(t *task, ev *event.Event) {
 // held.
 func (l *lane) parksNow(now time.Time) (reason string, due time.Time) {
 	reason, due = l.gate.parks(now)
-	if reason == reasonBreaker && due.Sub(now) < l.b.o.Unsettled {
+	if (reason == reasonBreaker || reason == reasonRest) && due.Sub(now) < l.b.o.Unsettled {
 		reason = "" // it opens soon, and what is fresh goes first
 	}
 	if reason == "" && len(l.live)-l.head >= l.b.o.LiveQueue {

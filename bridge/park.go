@@ -60,6 +60,7 @@ const (
 	reasonPaused        = "paused"     // the target is
 	reasonDisabled      = "disabled"   // the target is
 	reasonBreaker       = "breaker"    // of the target is open
+	reasonRest          = "rest"       // the target asked for it
 	reasonOrder         = "order"      // something before it, with its key, has its turn first
 	reasonUnderWay      = "under_way"  // its attempt is taking long; it goes on
 	reasonTargetDeleted = journal.ReasonTargetDeleted

@@ -35,14 +35,10 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 		p.rec.cancel(t, reasonEventGone)
 		return nothing
 	case err != nil:
-		if p.hard.Err() != nil {
-			t.lane.release(t)
-			return nothing
-		}
-		p.b.log.Error("event cannot be read", "bus", p.name, "position", t.seq, "err", err)
-		p.retry(t, policy, targets.Result{}, 0, p.b.o.Now(), &targets.Error{Reason: targets.ReasonInternal, Err: err})
+		p.postpone(t, err)
 		return nothing
 	}
+	p.unread.worked(t.seq)
 	ev := &stored.Event
 	if at, ok := ev.Expiry(); ok && t.redrive == nil && !p.b.o.Now().Before(at) {
 		p.rec.outcome(t, journal.Outcome{State: journal.Expired, At: p.b.o.Now(), Reason: reasonExpired})
@@ -86,6 +82,20 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 	p.rec.outcome(t, journal.Outcome{State: journal.Delivered, Attempt: t.attempts + 1, At: began, Duration: took, Status: res.Status,
 		Exchange: journal.Exchange(res.Exchange)})
 	return find(nil, false)
+}
+
+// postpone parks a delivery whose event cannot be read at the moment. The target was not asked, so this was no attempt.
+func (p *path) postpone(t *task, err error) {
+	if p.hard.Err() != nil {
+		t.lane.release(t)
+		return
+	}
+	now := p.b.o.Now()
+	wait, say := p.unread.failed(t.seq, now)
+	if say {
+		p.b.log.Error("event cannot be read, trying again", "bus", p.name, "position", t.seq, "err", err)
+	}
+	p.rec.outcome(t, journal.Outcome{State: journal.Parked, At: now, Due: now.Add(wait), Reason: reasonUnreadable})
 }
 
 // tell is what the owner of a target is told of an attempt that failed.

@@ -79,7 +79,8 @@ type lane struct {
 	taking    bool                             // a goroutine is taking deliveries out of a range
 	barren    bool                             // nothing was there to be taken
 	takeAfter time.Time
-	tookFrom  string // the bus
+	ranging   patience // with reading ranges
+	tookFrom  string   // the bus
 }
 
 // parkedEvery is how often parked deliveries go first: at least 1/8 of the slots.

@@ -62,6 +62,7 @@ const (
 	reasonBreaker       = "breaker"    // of the target is open
 	reasonRest          = "rest"       // the target asked for it
 	reasonOrder         = "order"      // something before it, with its key, has its turn first
+	reasonUnreadable    = "unreadable" // the event cannot be read at the moment
 	reasonUnderWay      = "under_way"  // its attempt is taking long; it goes on
 	reasonTargetDeleted = journal.ReasonTargetDeleted
 	reasonRuleDeleted   = journal.ReasonRuleDeleted

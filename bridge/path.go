@@ -28,6 +28,7 @@ type path struct {
 	refusals refusals
 	trimming sync.Mutex    // held while retention is applied: one at a time
 	relief   patience      // of the maintainer, with a bus that is running full
+	unread   unread        // what attempts could not read
 	looked   atomic.Uint64 // events that came under PolicyWarn, for its sample
 	traffic  traffic
 	rules    atomic.Pointer[ruleset] // nil until the first SetRules

@@ -81,6 +81,91 @@ func TestALaneThatCannotReadWaits(t *testing.T) {
 	}
 }
 
+// What cannot be read of an event is tried again less and less often, each by itself, and spoken of once.
+func TestUnread(t *testing.T) {
+	var u unread
+	now := noon
+	said := 0
+	for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+		wait, say := u.failed(1, now)
+		if wait != want*time.Second {
+			t.Errorf("try %d: it waits %v, want %v", i, wait, want*time.Second)
+		}
+		if say {
+			said++
+		}
+		if _, say := u.failed(uint64(10+i), now); say { // another in the same block
+			said++
+		}
+		u.worked(2)
+		now = now.Add(wait)
+	}
+	if said != 1 {
+		t.Errorf("it said so %d times", said)
+	}
+	u.worked(1)
+	if wait, _ := u.failed(1, now); wait != time.Second {
+		t.Errorf("after a success it waits %v", wait)
+	}
+	for seq := range uint64(2 * unreadMost) {
+		u.failed(100+seq, now)
+	}
+	if wait, _ := u.failed(1_000_000, now); wait != mostWait || len(u.of) != unreadMost {
+		t.Errorf("%d are remembered, another waits %v", len(u.of), wait)
+	}
+	for seq := range uint64(3 * unreadMost) {
+		u.worked(seq)
+	}
+	if u.any.Load() {
+		t.Errorf("%d are remembered", len(u.of))
+	}
+}
+
+// A lane whose range cannot be read tries again, less and less often, and says so once.
+func TestARangeThatCannotBeReadWaits(t *testing.T) {
+	dir := t.TempDir()
+	open := func() *journal.Journal {
+		j, err := journal.Open(journal.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	j := open()
+	var e journal.Encoder
+	e.Routed(journal.Routed{Seq: 1, Ranged: []journal.Route{{Rule: "all", Target: "ops"}}})
+	if err := errors.Join(j.Apply("default", 1, e.Take()), j.Close()); err != nil {
+		t.Fatal(err)
+	}
+	db, err := pebble.Open(filepath.Join(dir, "db"), &pebble.Options{Logger: quiet{}, FormatMajorVersion: pebble.FormatNewest,
+		Merger: &pebble.Merger{Name: "rialto.outcomes"}, DisableAutomaticCompactions: true}) // so nothing is merged
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Where its event was routed is no number.
+	if err := errors.Join(db.Set([]byte("rdefault\x00\x00\x00\x00\x00\x00\x00\x00\x01"), nil, pebble.Sync), db.Flush(), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	j = open()
+	defer j.Close()
+	var log bytes.Buffer
+	now := noon
+	b := &Bridge{ctx: t.Context(), log: slog.New(slog.NewTextHandler(&log, nil)), o: Options{Journal: j, RangeAfter: 10, Now: func() time.Time { return now }}}
+	b.paths = map[string]*path{"default": {b: b, name: "default", ctx: t.Context(), rec: &recorder{}}}
+	l := newLane(b, &targets.Definition{Name: "ops"}, nil)
+	for _, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+		b.wg.Add(1)
+		l.take()
+		if got := l.takeAfter.Sub(now); got != want*time.Second {
+			t.Errorf("it waits %v, want %v", got, want*time.Second)
+		}
+		now = l.takeAfter
+	}
+	if n := bytes.Count(log.Bytes(), []byte("\n")); n != 1 {
+		t.Errorf("it said %d times:\n%s", n, &log)
+	}
+}
+
 type quiet struct{}
 
 func (quiet) Infof(string, ...any)  {}

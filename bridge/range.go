@@ -113,10 +113,15 @@ func (l *lane) take() {
 	now := l.b.o.Now()
 	switch {
 	case err != nil && l.b.ctx.Err() == nil:
-		l.b.log.Error("a range cannot be read, trying again", "targetId", l.name, "err", err)
-		l.takeAfter = now.Add(time.Second)
+		wait, say := l.ranging.failed(now)
+		if say {
+			l.b.log.Error("a range cannot be read, trying again", "targetId", l.name, "err", err)
+		}
+		l.takeAfter = now.Add(wait)
 	case n == 0:
 		l.barren = true // its buses are not open; who opens one says so
+	default:
+		l.ranging.worked()
 	}
 	l.start()
 }

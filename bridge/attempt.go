@@ -40,9 +40,12 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 	}
 	p.unread.worked(t.seq)
 	ev := &stored.Event
-	if at, ok := ev.Expiry(); ok && t.redrive == nil && !p.b.o.Now().Before(at) {
-		p.rec.outcome(t, journal.Outcome{State: journal.Expired, At: p.b.o.Now(), Reason: reasonExpired})
-		return nothing
+	if at, ok := ev.Expiry(); ok && t.redrive == nil {
+		if !p.b.o.Now().Before(at) {
+			p.rec.outcome(t, journal.Outcome{State: journal.Expired, At: p.b.o.Now(), Reason: reasonExpired})
+			return nothing
+		}
+		t.expires = at
 	}
 	if p.tooLate(t, policy) {
 		p.giveUp(t)
@@ -188,7 +191,19 @@ func (p *path) retry(t *task, policy targets.DeliveryPolicy, res targets.Result,
 			o.State, o.DeadSeq = journal.Dead, seq
 		}
 	}
+	if o.State == journal.Parked {
+		o.Due = t.untilExpiry(o.Due)
+	}
 	p.rec.outcome(t, o)
+}
+
+// untilExpiry is a due time, or when its event expires if that is before: what ends then need not hold up its key until the next try.
+// Milliseconds are kept, and it is not due before it has expired.
+func (t *task) untilExpiry(due time.Time) time.Time {
+	if t.expires.IsZero() || !t.expires.Before(due) {
+		return due
+	}
+	return t.expires.Add(time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
 // blocks reports whether a delivery is tried on although it has failed for good.

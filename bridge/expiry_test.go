@@ -4,6 +4,7 @@ package bridge_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -55,5 +56,38 @@ func TestAnEventExpires(t *testing.T) {
 	page, err := f.Search(context.Background(), "default", bridge.SearchQuery{Status: bridge.StateExpired})
 	if err != nil || len(page.Items) != 2 {
 		t.Errorf("search finds %d, %v", len(page.Items), err)
+	}
+}
+
+// The first of a key that expires while it waits for its next attempt ends then, and what follows has its turn.
+func TestAnExpiredHeadHoldsUpNothing(t *testing.T) {
+	for _, mode := range []string{"skip", "block"} {
+		t.Run(mode, func(t *testing.T) {
+			f := newFixture(t)
+			now := f.useClock()
+			ops := f.target("ops", fmt.Sprintf(`{"ordering":"key","orderBy":"source","onFailure":%q,"retry":{"schedule":["12h"]}}`, mode), func(d targets.Delivery) error {
+				if d.Event.ID == "head" {
+					return targets.StatusError(503, 0)
+				}
+				return nil
+			})
+			f.rule("all", "reading", "ops")
+			f.start()
+			defer f.stop(time.Second)
+			expiry := now.Now().Add(30*time.Second + 200*time.Microsecond)
+			_, err := f.Ingest(context.Background(), "default", []*event.Record{{Event: event.Event{ID: "head", Source: "/test", Type: "reading",
+				Extensions: []event.Attribute{{Name: "expirytime", Value: expiry.Format(time.RFC3339Nano)}}}}})
+			f.must(err)
+			ops.attempts(t, 1)
+			f.send("reading", "follower")
+			f.parked("ops", 2)
+			if d := f.journey("head", bridge.StatePending).Journey.Deliveries[0]; d.Due == nil || d.Due.Before(expiry) {
+				t.Errorf("delivery %+v", d)
+			}
+			now.advance(f, 31*time.Second)
+			f.journey("head", bridge.StateExpired)
+			f.journey("follower", bridge.StateDelivered)
+			f.balanced()
+		})
 	}
 }

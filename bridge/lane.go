@@ -29,6 +29,7 @@ type task struct {
 	key      uint64            // what it is in order with; 0 = nothing. Set when it is offered
 	follows  bool              // something before it waits in a range, so it is parked
 
+	expires time.Time   // of the event, if it was read for an attempt; zero = never
 	term    uint32      // of the lane's gate, while an attempt is made
 	settled atomic.Bool // an outcome was recorded, so the floor may pass
 	final   bool        // guarded by the recorder's mu: the attempt's own outcome was recorded

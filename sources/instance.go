@@ -67,8 +67,7 @@ func (in *instance) run(before <-chan struct{}) {
 		<-before
 	}
 	if in.def.Paused {
-		in.set(Paused)
-		<-in.ctx.Done()
+		in.rest()
 		return
 	}
 	wait := in.s.o.MinBackoff
@@ -94,6 +93,23 @@ func (in *instance) run(before <-chan struct{}) {
 		wait = min(2*wait, in.s.o.MaxBackoff)
 	}
 	in.set(Stopped)
+}
+
+// rest is what a source does while its definition pauses it: it notes that, for when it goes on. It is noted under the lease, so that
+// a node which is late does not take one that runs again for paused.
+func (in *instance) rest() {
+	in.set(Paused)
+	wait := in.s.o.MinBackoff
+	for !in.kind.Hook {
+		err := in.s.o.Leases.Hold(in.ctx, "source."+in.def.Name, func(ctx context.Context) error {
+			return in.s.o.Positions.pause(ctx, in.def.Name)
+		})
+		if err == nil || !in.pause(wait) {
+			break
+		}
+		wait = min(2*wait, in.s.o.MaxBackoff)
+	}
+	<-in.ctx.Done()
 }
 
 // errRestart ends a run that is to begin anew at once.
@@ -198,7 +214,7 @@ func (in *instance) env(p *place) Env {
 	env.Start, _ = ParseStart(in.def.Start) // a valid definition has a valid start
 	env.Position = noPlace{}
 	if p != nil {
-		env.Position = p
+		env.Position, env.Resumed = p, p.paused
 		if start, ok := ParseStart(p.start); ok && p.start != "" {
 			env.Start = start
 		}
@@ -253,6 +269,7 @@ type place struct {
 
 	mu       sync.Mutex // guards below
 	at       string
+	paused   bool   // since at was saved
 	revision uint64 // of what we have written
 	doubt    uint64 // a later revision that moved saw
 }
@@ -268,7 +285,7 @@ func openPlace(ctx context.Context, in *instance) (*place, error) {
 		return nil, err
 	}
 	in.located(st.At)
-	return &place{in: in, start: st.Start, at: st.At, revision: revision}, nil
+	return &place{in: in, start: st.Start, at: st.At, paused: st.Paused, revision: revision}, nil
 }
 
 // Load is Position.Load.
@@ -281,7 +298,7 @@ func (p *place) Load(context.Context) (string, error) {
 // Save is Position.Save.
 func (p *place) Save(ctx context.Context, at string) error {
 	p.mu.Lock()
-	over, same := p.revision, p.at == at
+	over, same := p.revision, p.at == at && !p.paused
 	p.mu.Unlock()
 	if same {
 		return nil
@@ -291,7 +308,7 @@ func (p *place) Save(ctx context.Context, at string) error {
 		return err
 	}
 	p.mu.Lock()
-	p.at, p.revision = at, revision
+	p.at, p.paused, p.revision = at, false, revision
 	p.mu.Unlock()
 	p.in.located(at)
 	return nil

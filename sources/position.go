@@ -26,6 +26,8 @@ type Positions struct{ kv jetstream.KeyValue }
 type standing struct {
 	At    string `json:"at,omitempty"`    // in words of its kind; "" = it has not begun
 	Start string `json:"start,omitempty"` // of a reset, instead of the definition's
+	// Paused says that the source was paused by its definition after it had got there.
+	Paused bool `json:"paused,omitempty"`
 }
 
 // OpenPositions opens the bucket, or makes it. nc must outlive it and is not closed by it.
@@ -89,6 +91,17 @@ func (p *Positions) put(ctx context.Context, source string, s standing, over uin
 		return 0, fmt.Errorf("position of source %s: %w", source, err)
 	}
 	return revision, nil
+}
+
+// pause notes that a source which has begun is paused.
+func (p *Positions) pause(ctx context.Context, source string) error {
+	st, revision, err := p.get(ctx, source)
+	if err != nil || st.At == "" || st.Paused {
+		return err
+	}
+	st.Paused = true
+	_, err = p.put(ctx, source, st, revision)
+	return err
 }
 
 // Reset forgets where a source is: it begins at start, which ParseStart has accepted, the next time it runs. Whoever runs it

@@ -63,6 +63,8 @@ type Env struct {
 	Stored func(ctx context.Context, ev *event.Event) (bool, error)
 	// Position is where the source is upstream.
 	Position Position
+	// Resumed says that the source was paused by its definition since it saved its position.
+	Resumed bool
 	// Lag reports how many events are known to wait upstream; negative is not known.
 	Lag    func(n int64)
 	Logger *slog.Logger

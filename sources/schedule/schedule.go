@@ -5,9 +5,12 @@ package schedule
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
@@ -85,9 +88,10 @@ func parse(raw json.RawMessage) (config, ticks, error) {
 }
 
 type source struct {
-	env sources.Env
-	c   config
-	t   ticks
+	env    sources.Env
+	c      config
+	t      ticks
+	timing string // a hash of what t follows from
 }
 
 func newSource(raw json.RawMessage, env sources.Env) (sources.Source, error) {
@@ -95,7 +99,13 @@ func newSource(raw json.RawMessage, env sources.Env) (sources.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &source{env, c, t}, nil
+	return &source{env, c, t, c.timing()}, nil
+}
+
+// timing is a hash of what the ticks follow from.
+func (c *config) timing() string {
+	sum := sha256.Sum256([]byte(strings.Join([]string{c.Cron, c.Every, c.At, c.TimeZone}, "\x00")))
+	return hex.EncodeToString(sum[:4])
 }
 
 // Run is sources.Source.Run.
@@ -108,7 +118,7 @@ func (s *source) Run(ctx context.Context, emit sources.Emit) error {
 		now := s.env.Now()
 		if s.ahead(last, now) {
 			last = now.Truncate(time.Second)
-			if err := s.env.Position.Save(ctx, last.UTC().Format(time.RFC3339)); err != nil {
+			if err := s.save(ctx, last); err != nil {
 				return err
 			}
 		}
@@ -121,7 +131,7 @@ func (s *source) Run(ctx context.Context, emit sources.Emit) error {
 		// What is not due any more by the rule for missed ticks is behind us as well.
 		if newest := s.newest(last, now); newest.After(last) {
 			last = newest
-			if err := s.env.Position.Save(ctx, last.UTC().Format(time.RFC3339)); err != nil {
+			if err := s.save(ctx, last); err != nil {
 				return err
 			}
 		}
@@ -134,24 +144,32 @@ func (s *source) Run(ctx context.Context, emit sources.Emit) error {
 
 // begin returns the last tick that is behind us, and whether an earlier run may have stored the next ones without noting them: then
 // those that are due first are in doubt. A schedule that is new says so at once, so that it knows what it has missed when it comes
-// back.
+// back. One whose timing is another by now, or that was paused, has missed nothing: it begins now.
 func (s *source) begin(ctx context.Context) (last time.Time, doubt bool, err error) {
 	at, err := s.env.Position.Load(ctx)
 	if err != nil {
 		return time.Time{}, false, err
 	}
-	if at != "" {
-		t, err := time.Parse(time.RFC3339, at)
-		if err != nil {
-			return t, false, fmt.Errorf("position %q is not a time", at)
-		}
+	if t, ok := s.parsePosition(at); ok && !s.env.Resumed {
 		return t, true, nil
 	}
 	last = s.env.Now().Truncate(time.Second)
-	if t := s.env.Start.Time; !t.IsZero() {
+	if t := s.env.Start.Time; !t.IsZero() && (at == "" || t.After(last)) {
 		last = t.Truncate(time.Second).Add(-time.Second) // a tick at that time is one
 	}
-	return last, false, s.env.Position.Save(ctx, last.UTC().Format(time.RFC3339))
+	return last, false, s.save(ctx, last)
+}
+
+// parsePosition reads the tick that is behind us; false if the position is that of another timing, or of another kind of source.
+func (s *source) parsePosition(at string) (time.Time, bool) {
+	at, timing, said := strings.Cut(at, " ")
+	t, err := time.Parse(time.RFC3339, at)
+	return t, err == nil && (!said || timing == s.timing)
+}
+
+// save notes the last tick that is behind us, and what it is a tick of.
+func (s *source) save(ctx context.Context, last time.Time) error {
+	return s.env.Position.Save(ctx, last.UTC().Format(time.RFC3339)+" "+s.timing)
 }
 
 // ahead reports whether a tick is behind us that has not come yet: the clock was ahead when it was noted, and the schedule would
@@ -206,7 +224,7 @@ func (s *source) fire(ctx context.Context, due []time.Time, doubt bool, emit sou
 				return err
 			}
 		}
-		if err := s.env.Position.Save(ctx, part[len(part)-1].UTC().Format(time.RFC3339)); err != nil {
+		if err := s.save(ctx, part[len(part)-1]); err != nil {
 			return err
 		}
 		due = due[len(part):]

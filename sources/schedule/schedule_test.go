@@ -141,6 +141,43 @@ func TestMissedTicks(t *testing.T) {
 	}
 }
 
+// A schedule that is changed begins with what its new timing has from then on, whatever it does with what it has missed. One of
+// which something else is changed goes on, as one does that an earlier version has run.
+func TestChangedTiming(t *testing.T) {
+	for _, c := range []struct {
+		name, at, config string
+		start            time.Time
+		want             []string
+	}{
+		{"cron", "", `{"cron":"*/10 * * * *","missed":"all"}`, time.Time{}, []string{"05:30", "05:40"}},
+		{"zone", "", `{"cron":"0 * * * *","timeZone":"Asia/Kolkata","missed":"all"}`, time.Time{}, []string{"05:30"}},
+		{"every", "", `{"every":"20m","missed":"all"}`, time.Time{}, []string{"05:40"}},
+		{"at, to a time that is past", "", `{"at":"2000-01-01T04:00:00Z"}`, time.Time{}, nil},
+		{"at", "", `{"at":"2000-01-01T05:31:00Z"}`, time.Time{}, []string{"05:31"}},
+		{"with a start that is past", "", `{"every":"20m","missed":"all"}`, time.Date(2000, 1, 1, 4, 0, 0, 0, time.UTC), []string{"05:40"}},
+		{"with a start to come", "", `{"cron":"*/5 * * * *"}`, time.Date(2000, 1, 1, 5, 35, 0, 0, time.UTC), []string{"05:35", "05:40", "05:45"}},
+		{"another type of events", "", `{"cron":"0 * * * *","missed":"all","type":"com.acme.t"}`, time.Time{}, []string{"02:00", "03:00", "04:00", "05:00"}},
+		{"an earlier version", "2000-01-01T04:00:00Z", `{"cron":"0 * * * *","missed":"all"}`, time.Time{}, []string{"05:00"}},
+		{"another kind of source", `["up/#"]`, `{"cron":"*/10 * * * *","missed":"all"}`, time.Time{}, []string{"05:30", "05:40"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &place{}
+			run(t, `{"cron":"0 * * * *","missed":"all"}`, p, sources.Start{}, 70*time.Minute)
+			if c.at != "" {
+				p.at = c.at
+			}
+			time.Sleep(4*time.Hour + 20*time.Minute - time.Second)
+			var got []string
+			for _, at := range run(t, c.config, p, sources.Start{Time: c.start}, 15*time.Minute+2*time.Second) {
+				got = append(got, at[len("2000-01-01T"):][:5])
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.name, diff)
+			}
+		})
+	}
+}
+
 // After years away a schedule of every minute is ready at once, with the ticks that it may have.
 func TestYearsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

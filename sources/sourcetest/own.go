@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -44,6 +45,7 @@ type own struct {
 	state func(name string) (s *sources.Supervisor, stop func()) // another node
 	s     *sources.Supervisor
 	stop  func()
+	from  int // the first event after a pause: it follows none
 }
 
 func (o Own) start(t *testing.T) *own {
@@ -79,7 +81,7 @@ func (w *own) check() {
 		if err := evs[i].Validate(event.Limits{MaxData: MaxData}); err != nil {
 			w.t.Error(err)
 		}
-		if i > 0 && !w.Follows(&evs[i-1], &evs[i]) {
+		if i > 0 && i != w.from && !w.Follows(&evs[i-1], &evs[i]) {
 			w.t.Errorf("after the event %s comes %s", evs[i-1].ID, evs[i].ID)
 		}
 	}
@@ -105,8 +107,8 @@ func (o Own) definition(t *testing.T) {
 	}
 }
 
-// failingLogAndPause has the log take nothing, and then answer late, and the source paused: the position stays before what is not
-// committed, and what was due meanwhile comes afterwards.
+// failingLogAndPause has the log take nothing, and then answer late: the position stays before what is not committed, and what was
+// due meanwhile comes afterwards. Then it has the source paused: what was due meanwhile does not come, but what is due afterwards.
 func (o Own) failingLogAndPause(t *testing.T) {
 	w := o.start(t)
 	w.log.Fail(errors.New("the log has no room"))
@@ -128,8 +130,15 @@ func (o Own) failingLogAndPause(t *testing.T) {
 	Define(t, w.s, o.document(true), o.Kind)
 	w.await(w.s, "it is paused", func(st sources.Status) bool { return st.State == sources.Paused })
 	had, asked = len(w.log.Events()), w.log.Asked()
+	w.from = had
+	paused := time.Now()
+	Await(t, "something would be due", nil, func() bool { return time.Since(paused) > time.Second })
+	resumed := time.Now()
 	Define(t, w.s, o.document(false), o.Kind)
 	w.more(1)
+	if at := w.log.Events()[had].Time; at.Before(resumed.Truncate(time.Second)) {
+		t.Errorf("an event of %s is stored, which was due in the pause that ended at %s", at, resumed)
+	}
 	if n := w.log.Asked() - asked; n < len(w.log.Events())-had {
 		t.Errorf("%d events were stored, and %d handed over", len(w.log.Events())-had, n)
 	}

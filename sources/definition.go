@@ -37,7 +37,7 @@ func ParseDefinition(doc []byte, kinds *Catalog) (*Definition, error) {
 }
 
 // LoadDefinition reads a document that ParseDefinition has accepted before. It leaves out the kind's Check, whose answer
-// may depend on how this process was started.
+// may depend on how this process was started, and takes a start that the kind does not have for latest.
 func LoadDefinition(doc []byte, kinds *Catalog) (*Definition, error) {
 	return parse(doc, kinds, false)
 }
@@ -65,8 +65,10 @@ func parse(doc []byte, kinds *Catalog, check bool) (*Definition, error) {
 	}
 	if k, known := kinds.Lookup(d.Type); known {
 		details = append(details, kinds.checkConfig(d.Type, d.Config, check)...)
-		if _, ok := ParseStart(d.Start); !ok {
-			details = append(details, fault.Detail{Pointer: "/start", Detail: "is not earliest, latest or a time such as 2027-01-02T03:04:05Z"})
+		if _, ok := ParseStart(d.Start); !ok || check && k.Starts {
+			if why := startFault(k, d.Start); why != "" {
+				details = append(details, fault.Detail{Pointer: "/start", Detail: why})
+			}
 		} else if d.Start != "" && !k.Starts {
 			details = append(details, fault.Detail{Pointer: "/start", Detail: "is not for sources of this type: they have no position"})
 		}

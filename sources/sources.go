@@ -40,6 +40,8 @@ type Kind struct {
 	Hook         bool   // what New makes is a HookHandler
 	// Starts says that the kind honours Env.Start: there is something upstream to begin at.
 	Starts bool
+	// Endless says that there is nothing earliest upstream: a start is latest or a time.
+	Endless bool
 	// Check says what the schema cannot: it is called when a definition is written, opens nothing, and returns a
 	// *fault.Error whose pointers are relative to the config. nil accepts all.
 	Check func(cfg json.RawMessage) error
@@ -98,4 +100,16 @@ func ParseStart(s string) (Start, bool) {
 	}
 	t, err := time.Parse(time.RFC3339, s)
 	return Start{Time: t}, err == nil && !t.IsZero()
+}
+
+// startFault says why a source of a kind cannot start at s; "" if it can.
+func startFault(k Kind, s string) string {
+	start, ok := ParseStart(s)
+	switch {
+	case ok && start.Earliest && k.Endless:
+		return "is earliest, and sources of this type have nothing earliest: say latest, or a time such as 2027-01-02T03:04:05Z"
+	case !ok:
+		return "is not earliest, latest or a time such as 2027-01-02T03:04:05Z"
+	}
+	return ""
 }

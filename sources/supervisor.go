@@ -160,8 +160,8 @@ func (s *Supervisor) Reset(ctx context.Context, name, start string) error {
 	if !in.kind.Starts {
 		return fault.New(fault.Conflict, "sources of type %s have no position", in.kind.Name)
 	}
-	if _, ok := ParseStart(start); !ok {
-		return fault.Invalidf("/start", "is not earliest, latest or a time such as 2027-01-02T03:04:05Z")
+	if why := startFault(in.kind, start); why != "" {
+		return fault.Invalidf("/start", "%s", why)
 	}
 	if err := s.o.Positions.Reset(ctx, name, start); err != nil {
 		return &fault.Error{Kind: fault.Unavailable, Message: "the position cannot be written now", RetryAfter: time.Second, Err: err}

@@ -101,8 +101,11 @@ func page(t *testing.T, k sources.Kind) []byte {
 	b.WriteString(secretForms(k.ConfigSchema))
 	b.WriteString("\nBeside `config` a source has `bus` (default `default`), `paused`, `labels` and `description`")
 	if k.Starts {
-		b.WriteString(", and `start`: `latest` (the default), `earliest`, or a time, where it begins when it has no position yet. " +
-			"`POST /v1/sources/<name>:reset` forgets the position")
+		b.WriteString(", and `start`: `latest` (the default)")
+		if !k.Endless {
+			b.WriteString(", `earliest`,")
+		}
+		b.WriteString(" or a time, where it begins when it has no position yet. `POST /v1/sources/<name>:reset` forgets the position")
 	}
 	b.WriteString(".\n")
 	if k.Name == "webhook" {

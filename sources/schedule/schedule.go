@@ -57,7 +57,7 @@ const (
 // Kind is the kind of source.
 func Kind() sources.Kind {
 	return sources.Kind{
-		Name: "schedule", Starts: true, ConfigSchema: configSchema, New: newSource,
+		Name: "schedule", Starts: true, Endless: true, ConfigSchema: configSchema, New: newSource,
 		Doc: "An event when it is time: by a cron expression in a time zone (`cron`), at a steady pace (`every`), or once (`at`). Each tick is " +
 			"one event, in a cluster as well, and after a crash: its id follows from the tick, and what may have been stored before the crash is looked for in the log.",
 		Example: "kind: Source\nname: nightly\ntype: schedule\nbus: default\nconfig:\n  cron: \"30 2 * * *\"\n  timeZone: Europe/Berlin\n  missed: last\n" +

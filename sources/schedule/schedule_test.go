@@ -293,6 +293,26 @@ func TestUnknownTickIsNotStored(t *testing.T) {
 	}
 }
 
+// Ticks have no first one: who says earliest does not get latest. One that was stored so goes on.
+func TestEarliestIsRefused(t *testing.T) {
+	kinds := sources.NewCatalog(schedule.Kind())
+	doc := []byte(`{"name":"s","type":"schedule","start":"earliest","config":{"every":"1h"}}`)
+	if _, err := sources.ParseDefinition(doc, kinds); fault.KindOf(err) != fault.Invalid || !strings.Contains(err.Error(), "/start: is earliest") {
+		t.Errorf("the definition gives %v", err)
+	}
+	if _, err := sources.LoadDefinition(doc, kinds); err != nil {
+		t.Errorf("loading gives %v", err)
+	}
+	s, _ := sourcetest.Node(t, "one", sourcetest.State(t), sourcetest.NewLog(), nil, schedule.Kind())
+	sourcetest.Define(t, s, `{"name":"s","type":"schedule","config":{"every":"1h"}}`, schedule.Kind())
+	if err := s.Reset(t.Context(), "s", "earliest"); fault.KindOf(err) != fault.Invalid || !strings.Contains(err.Error(), "/start: is earliest") {
+		t.Errorf("the reset gives %v", err)
+	}
+	if err := s.Reset(t.Context(), "s", "latest"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestConfigs(t *testing.T) {
 	kinds := sources.NewCatalog(schedule.Kind())
 	for _, c := range []struct{ config, want string }{

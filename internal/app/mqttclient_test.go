@@ -15,14 +15,17 @@ import (
 	"net"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/eclipse/paho.golang/paho"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/rialto-bridge/rialto/internal/app"
+	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/sources"
 	"github.com/rialto-bridge/rialto/sources/mqttclient"
 	"github.com/rialto-bridge/rialto/sources/sourcetest"
@@ -84,7 +87,8 @@ type farBroker struct {
 	publisher  *paho.Client
 	conns      []net.Conn
 	puts, acks int
-	sent       int           // messages to subscribers
+	sent       int // messages to subscribers
+	subacks    int
 	subscribed chan struct{} // closed by the first SUBACK
 	once       sync.Once
 	all        sync.WaitGroup
@@ -184,6 +188,9 @@ func (b *farBroker) pipe(to, from net.Conn) {
 			b.acks++
 			b.mu.Unlock()
 		case 9:
+			b.mu.Lock()
+			b.subacks++
+			b.mu.Unlock()
 			b.once.Do(func() { close(b.subscribed) })
 		}
 	}
@@ -193,8 +200,13 @@ func (b *farBroker) Config() string {
 	return fmt.Sprintf(`{"url":"mqtt://%s","topics":["up/#"],"type":"com.acme.up"}`, b.wire.Addr())
 }
 
-// Put publishes with QoS 1, once somebody has subscribed.
 func (b *farBroker) Put(t testing.TB, data []byte) {
+	t.Helper()
+	b.publish(t, "up/x", data)
+}
+
+// publish publishes with QoS 1, once somebody has subscribed.
+func (b *farBroker) publish(t testing.TB, topic string, data []byte) {
 	t.Helper()
 	select {
 	case <-b.subscribed:
@@ -220,7 +232,7 @@ func (b *farBroker) Put(t testing.TB, data []byte) {
 		b.publisher = p
 		b.mu.Unlock()
 	}
-	if _, err := p.Publish(ctx, &paho.Publish{Topic: "up/x", QoS: 1, Payload: data}); err != nil {
+	if _, err := p.Publish(ctx, &paho.Publish{Topic: topic, QoS: 1, Payload: data}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -259,6 +271,64 @@ func TestMQTTClientPassesTheSuiteWithMosquitto(t *testing.T) {
 	sourcetest.RunPulled(t, sourcetest.Pulled{Kind: mqttclient.Kind(), New: func(t *testing.T) sourcetest.Upstream {
 		return newFarBroker(t, &farMosquitto{dir: t.TempDir()})
 	}})
+}
+
+// What was taken out of a definition does not arrive any more, and what goes over to a shared subscription arrives once: whether the
+// definition was changed under way or while nobody was there. Messages that wait in the session come all the same.
+func TestMQTTClientUnsubscribes(t *testing.T) {
+	b := newFarBroker(t, &farMosquitto{dir: t.TempDir()})
+	kind, log, state := mqttclient.Kind(), sourcetest.NewLog(), sourcetest.State(t)
+	s, stop := sourcetest.Node(t, "one", state, log, nil, kind)
+	subscribed := 0
+	define := func(config string) {
+		t.Helper()
+		subscribed++
+		sourcetest.Define(t, s, fmt.Sprintf(`{"name":"s","type":"mqtt-client","config":{"url":"mqtt://%s",%s}}`, b.wire.Addr(), config), kind)
+		sourcetest.Await(t, "it subscribes", nil, func() bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return b.subacks == subscribed
+		})
+	}
+	var want []string
+	arrive := func(messages ...string) { // topics, the last of which arrives
+		t.Helper()
+		for _, topic := range messages {
+			b.publish(t, topic, []byte(topic))
+			if !strings.HasPrefix(topic, "not/") {
+				want = append(want, topic)
+			}
+		}
+		log.Await(t, "the last message arrives", func() bool {
+			return slices.ContainsFunc(log.Events(), func(ev event.Event) bool { return ev.Subject == messages[len(messages)-1] })
+		})
+		sourcetest.Await(t, "what came is acknowledged, so that none of it comes again", nil, func() bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return b.acks >= len(log.Events())
+		})
+		var got []string
+		for _, ev := range log.Events() {
+			got = append(got, ev.Subject)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	define(`"topics":["up/#","down/#","not/#"]`)
+	arrive("up/1", "down/1")
+	define(`"topics":["up/#","down/#"]`)
+	arrive("not/2", "up/2", "down/2")
+	define(`"topics":["up/#","down/#"],"share":"g"`)
+	arrive("not/3", "up/3", "down/3")
+	stop()
+	b.publish(t, "up/waits", []byte("up/waits"))
+	want = append(want, "up/waits")
+	s, _ = sourcetest.Node(t, "two", state, log, nil, kind)
+	define(`"topics":["down/#"]`)
+	arrive("down/4")
+	b.publish(t, "up/4", []byte("up/4")) // nobody wants it any more
+	arrive("down/5")
 }
 
 // While the log stands still, the broker keeps what waits and the source does not: its window of unacknowledged messages is full.

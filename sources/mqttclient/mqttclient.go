@@ -4,7 +4,9 @@
 //
 // It speaks MQTT 5 and keeps a session there, so that messages of QoS 1 wait while nobody is connected; a message is
 // acknowledged after its event is committed, in the order of arrival. What was not acknowledged comes again, on the next
-// connection, and is another event then, unless it is a CloudEvent and so has an id of its own. What is held in memory is bounded
+// connection, and is another event then, unless it is a CloudEvent and so has an id of its own. The session keeps subscriptions, too:
+// the position of the source is what was subscribed, so that whoever runs it next can unsubscribe what is not in the definition
+// any more. What is held in memory is bounded
 // by count and by bytes: beyond that the connection is not read. One connection is one run:
 // when it breaks, the supervisor makes the next.
 package mqttclient
@@ -17,6 +19,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/eclipse/paho.golang/packets"
@@ -87,7 +90,7 @@ func (s *source) Run(ctx context.Context, emit sources.Emit) error {
 	defer func() { <-client.Done() }()
 	defer func() { _ = client.Disconnect(&paho.Disconnect{}) }() // of a connection that is broken already, it says so again
 	defer cancel(nil)                                            // before: the handler of messages must not wait
-	if err := s.subscribe(ctx, client); err != nil {
+	if err := s.settle(ctx, client); err != nil {
 		return err
 	}
 	for {
@@ -175,21 +178,84 @@ func (s *source) connect(ctx context.Context, client *paho.Client) error {
 	return nil
 }
 
-func (s *source) subscribe(ctx context.Context, client *paho.Client) error {
+// settle makes the subscriptions of the session those of the definition. What is about to be subscribed is noted before, and what was
+// unsubscribed forgotten after, so that a crash in between leaves nothing at the broker that nobody knows of.
+func (s *source) settle(ctx context.Context, client *paho.Client) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, dialWithin, errors.New("the broker does not answer in time"))
 	defer cancel()
-	sub := &paho.Subscribe{}
-	for _, filter := range s.s.Topics {
-		if s.s.Share != "" {
-			filter = "$share/" + s.s.Share + "/" + filter
+	at, err := s.env.Position.Load(ctx)
+	if err != nil {
+		return err
+	}
+	filters := s.filters()
+	kept, err := s.unsubscribe(ctx, client, without(subscribed(at), filters))
+	if err != nil {
+		return err
+	}
+	now, err := json.Marshal(append(kept, filters...))
+	if err != nil {
+		return err
+	}
+	if err := s.env.Position.Save(ctx, string(now)); err != nil {
+		return err
+	}
+	return s.subscribe(ctx, client, filters)
+}
+
+// filters are the topic filters as the broker gets them, sorted.
+func (s *source) filters() []string {
+	filters := slices.Clone(s.s.Topics)
+	if s.s.Share != "" {
+		for i, f := range filters {
+			filters[i] = "$share/" + s.s.Share + "/" + f
 		}
+	}
+	slices.Sort(filters)
+	return filters
+}
+
+// subscribed reads a position. What is none, as one that a source of another kind left, says nothing.
+func subscribed(at string) (filters []string) {
+	if json.Unmarshal([]byte(at), &filters) != nil {
+		return nil
+	}
+	return filters
+}
+
+// without are those of a that are not in b.
+func without(a, b []string) []string {
+	return slices.DeleteFunc(a, func(f string) bool { return slices.Contains(b, f) })
+}
+
+// unsubscribe ends subscriptions, and returns those that the broker does not let go. One that there is not, because the session has
+// expired, is good as well.
+func (s *source) unsubscribe(ctx context.Context, client *paho.Client, filters []string) (kept []string, err error) {
+	if len(filters) == 0 {
+		return nil, nil
+	}
+	ack, err := client.Unsubscribe(ctx, &paho.Unsubscribe{Topics: filters})
+	if ack == nil {
+		return nil, fmt.Errorf("unsubscribe at the broker: %w", err)
+	}
+	for i, reason := range ack.Reasons {
+		if reason >= 0x80 && i < len(filters) { // it is no reason to take nothing in
+			s.env.Logger.Warn("the broker keeps a subscription that was taken out", "topic", filters[i], "reason", fmt.Sprintf("0x%02x", reason))
+			kept = append(kept, filters[i])
+		}
+	}
+	return kept, nil
+}
+
+func (s *source) subscribe(ctx context.Context, client *paho.Client, filters []string) error {
+	sub := &paho.Subscribe{}
+	for _, filter := range filters {
 		sub.Subscriptions = append(sub.Subscriptions, paho.SubscribeOptions{Topic: filter, QoS: *s.s.QoS, RetainHandling: 1}) // retained ones once
 	}
 	ack, err := client.Subscribe(ctx, sub)
 	if ack != nil {
 		for i, reason := range ack.Reasons {
-			if reason >= 0x80 && i < len(s.s.Topics) {
-				return fmt.Errorf("the broker refuses the subscription to %s: reason 0x%02x", s.s.Topics[i], reason)
+			if reason >= 0x80 && i < len(filters) {
+				return fmt.Errorf("the broker refuses the subscription to %s: reason 0x%02x", filters[i], reason)
 			}
 		}
 	}

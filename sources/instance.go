@@ -23,6 +23,7 @@ type instance struct {
 	cancel context.CancelFunc
 	ended  chan struct{}
 	hook   atomic.Pointer[HookHandler] // nil while it is not to be called
+	ailing atomic.Bool                 // the last request for it was not taken
 	again  chan struct{}               // asks for a new start
 	tally  *tally                      // outlives a change of the definition
 	first  Source                      // of a hook, made with the instance: it answers as soon as the definition is in force
@@ -227,17 +228,47 @@ func (in *instance) env(p *place) Env {
 	return env
 }
 
-// answered counts how a request for a hook ended.
+// answered counts how a request for a hook ended. One that was not taken, and is not the sender's to mend, stands in the status until
+// one is taken.
 func (in *instance) answered(err error) {
-	k := fault.KindOf(err)
 	if err == nil {
 		in.tally.metrics.answered.inc("ok")
+		in.recovered()
 		return
 	}
+	k, now := fault.KindOf(err), in.s.o.Now()
 	in.tally.metrics.answered.inc(k.String())
-	if (k == fault.Unauthorized || k == fault.Forbidden) && in.tally.reject(in.s.o.Now()) {
-		in.s.log.Warn("hook request rejected", "source", in.def.Name, "rejected", in.tally.rejected.Load(), "err", err)
+	switch k {
+	case fault.Unauthorized, fault.Forbidden:
+		if in.tally.reject(now) {
+			in.s.log.Warn("hook request rejected", "source", in.def.Name, "rejected", in.tally.rejected.Load(), "err", err)
+		}
+	case fault.TooLarge:
+		in.untaken(err, now, in.tally.refuse(now))
+	case fault.Unavailable, fault.Full, fault.Internal:
+		in.untaken(err, now, in.tally.warn(&in.tally.warned.untaken, now))
 	}
+}
+
+// untaken notes why a hook did not take a request.
+func (in *instance) untaken(err error, now time.Time, log bool) {
+	in.mu.Lock()
+	in.last = &LastError{At: now, Message: err.Error()}
+	in.mu.Unlock()
+	in.ailing.Store(true)
+	if log {
+		in.s.log.Warn("hook request not taken", "source", in.def.Name, "kind", fault.KindOf(err).String(), "refused", in.tally.refused.Load(), "err", err)
+	}
+}
+
+// recovered forgets why a hook did not take a request.
+func (in *instance) recovered() {
+	if !in.ailing.Load() || !in.ailing.CompareAndSwap(true, false) {
+		return
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.last = nil
 }
 
 // set notes a state.

@@ -33,13 +33,13 @@ type Status struct {
 	Rate      float64    `json:"rate"`               // events stored a second, over the last minute
 	Stored    uint64     `json:"stored"`             // events since the process began, and so on
 	Duplicate uint64     `json:"duplicates"`         // dropped as known
-	Refused   uint64     `json:"refused"`            // cannot be stored; each is an event io.rialto.source.refused
+	Refused   uint64     `json:"refused"`            // cannot be stored: each is an event io.rialto.source.refused, but for what a hook has not read (413)
 	Rejected  uint64     `json:"rejected"`           // requests that were not proved: 401 or 403, nothing of them is kept
 	LastEvent *time.Time `json:"lastEvent,omitempty"`
 	LastError *LastError `json:"lastError,omitempty"`
 }
 
-// LastError is why a source ended last.
+// LastError is why a source ended last, or why its hook did not take the last request (413, 500, 503, 507).
 type LastError struct {
 	At      time.Time `json:"at"`
 	Message string    `json:"message"`
@@ -90,7 +90,7 @@ type tally struct {
 }
 
 // warned is when something was logged last that may come in floods.
-type warned struct{ rejected, refused time.Time }
+type warned struct{ rejected, refused, untaken time.Time }
 
 func newTally(m sourceMetrics) *tally { return &tally{metrics: m} }
 

@@ -167,9 +167,15 @@ func (h Hook) failingLog(t *testing.T) {
 	if status, body := f.send(f.good(0)); status < 500 {
 		t.Errorf("what is not stored is answered %d %s", status, body)
 	}
+	if st, _ := f.s.Status("s"); st.LastError == nil || st.LastError.Message != "the log has no room" {
+		t.Errorf("status %+v does not say why nothing is taken", st)
+	}
 	f.log.Fail(nil)
 	f.accepted(f.good(0))
 	f.stored(1)
+	if st, _ := f.s.Status("s"); st.LastError != nil {
+		t.Errorf("the last request was taken, and the status says %+v", st.LastError)
+	}
 }
 
 func (h Hook) twice(t *testing.T) {
@@ -280,6 +286,9 @@ func (h Hook) incomplete(t *testing.T) {
 	large.Header.Set("Expect", "100-continue") // the server need not take what it refuses
 	if status, _ := f.send(large); status != http.StatusRequestEntityTooLarge {
 		t.Errorf("a body that is too large is answered %d", status)
+	}
+	if st, _ := f.s.Status("s"); st.LastError == nil || st.Refused != 1 {
+		t.Errorf("status %+v does not say of a body that is too large", st)
 	}
 	f.stored(0)
 }

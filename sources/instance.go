@@ -220,6 +220,7 @@ func (in *instance) env(p *place) Env {
 			env.Start = start
 		}
 	}
+	env.Known = func(n int) { in.tally.duplicate(uint64(n)) }
 	env.Lag = func(n int64) {
 		in.mu.Lock()
 		defer in.mu.Unlock()

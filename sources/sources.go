@@ -68,7 +68,9 @@ type Env struct {
 	// Resumed says that the source was paused by its definition since it saved its position.
 	Resumed bool
 	// Lag reports how many events are known to wait upstream; negative is not known.
-	Lag    func(n int64)
+	Lag func(n int64)
+	// Known counts events that the source knows already and does not hand to Emit again.
+	Known  func(n int)
 	Logger *slog.Logger
 	Now    func() time.Time
 }

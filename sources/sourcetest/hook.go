@@ -188,6 +188,9 @@ func (h Hook) twice(t *testing.T) {
 	if n := f.log.Asked(); n != 2 {
 		t.Errorf("%d events were handed over: a repeat is known without", n)
 	}
+	if st, _ := f.s.Status("s"); st.Duplicate != 1 {
+		t.Errorf("status %+v does not count the repeat", st)
+	}
 }
 
 // body takes the body of a request out.

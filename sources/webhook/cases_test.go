@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/hmac"
 	"crypto/sha1"
 	"crypto/sha256"
 	"crypto/tls"
@@ -549,7 +550,7 @@ func FuzzSignedPayloads(f *testing.F) {
 	hooks := map[int]sources.HookHandler{}
 	for i, s := range senders {
 		src, err := webhook.Kind().New(json.RawMessage(s.config("http://example.com")), sources.Env{Name: "s", Now: time.Now, MaxData: 1 << 16,
-			HTTP: &http.Client{Transport: &vault{}}, Secrets: secret.Resolver{}.Resolve})
+			HTTP: &http.Client{Transport: &vault{}}, Secrets: secret.Resolver{}.Resolve, Known: func(int) {}})
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -590,4 +591,35 @@ func FuzzSignedPayloads(f *testing.F) {
 			t.Errorf("%s: answered with %v", s.name, err)
 		}
 	})
+}
+
+// Without an id, equal bodies are one event, which is counted each time; unless they are signed with different times.
+func TestEqualBodies(t *testing.T) {
+	for name, c := range map[string]struct {
+		config        string
+		stored, again int
+	}{
+		"no timestamp":       {`{"provider":"generic","bearer":{"value":"b"}}`, 1, 3},
+		"a signed timestamp": {`{"provider":"generic","secret":{"value":"` + secretText + `"},"signature":{"header":"X-Sig","signed":"${timestamp}.${body}","timestampHeader":"X-Ts"}}`, 2, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, func(string) string { return c.config }, nil)
+			now := time.Now()
+			for _, at := range []time.Time{now, now, now.Add(-time.Minute), now.Add(-time.Minute)} {
+				r, err := http.NewRequest(http.MethodPost, w.url, strings.NewReader(`{"beat":true}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				mac := hmac.New(sha256.New, []byte(secretText))
+				mac.Write([]byte(unix(at) + `.{"beat":true}`))
+				r.Header = http.Header{"Authorization": {"Bearer b"}, "Content-Type": {"application/json"}, "X-Ts": {unix(at)}, "X-Sig": {hex.EncodeToString(mac.Sum(nil))}}
+				if status, answer := w.send(t, r); status > 299 {
+					t.Errorf("answered %d %s", status, answer)
+				}
+			}
+			if st, _ := w.s.Status("s"); len(w.log.Events()) != c.stored || st.Duplicate != uint64(c.again) {
+				t.Errorf("%d events are stored, and the status is %+v", len(w.log.Events()), st)
+			}
+		})
+	}
 }

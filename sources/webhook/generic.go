@@ -138,7 +138,11 @@ func (g *genericReceiver) receive(_ context.Context, r *request) (taken, error) 
 	}
 	text := func(name string) string { return g.values[name].of(r, doc) }
 	at, _ := parseWhen(text("time"))
-	ev := r.jsonEvent(text("id"), cmp.Or(text("source"), g.h.source()), typeName(cmp.Or(text("type"), hookType)), text("subject"), at, data)
+	id := text("id")
+	if plain(id, maxAttribute) == "" {
+		id = digest([]byte(r.stamp), data)
+	}
+	ev := r.jsonEvent(id, cmp.Or(text("source"), g.h.source()), typeName(cmp.Or(text("type"), hookType)), text("subject"), at, data)
 	ev.DataContentType = plain(kind, maxAttribute)
 	return taken{events: []event.Event{ev}}, nil
 }

@@ -19,6 +19,7 @@ type request struct {
 	body  []byte
 	limit int // of the body
 	now   time.Time
+	stamp string // when it was signed, as the sender wrote it; "" = that is not signed
 	room  *room
 	held  int64 // of the room
 }

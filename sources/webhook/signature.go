@@ -104,6 +104,7 @@ func (s *scheme) verify(h *hook, r *request) error {
 	if good == 0 {
 		return errSignature
 	}
+	r.stamp = ts
 	return nil
 }
 

@@ -118,6 +118,9 @@ func (h *hook) store(ctx context.Context, evs []event.Event, emit sources.Emit) 
 			fresh = append(fresh, ev)
 		}
 	}
+	if known := len(evs) - len(fresh); known > 0 {
+		h.env.Known(known)
+	}
 	if len(fresh) == 0 {
 		return nil
 	}

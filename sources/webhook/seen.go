@@ -10,43 +10,60 @@ import (
 )
 
 const (
-	maxSeen = 10_000    // ids that are known at a time, of about 100 bytes each
-	seenFor = time.Hour // how long an id is known
+	maxSeen  = 10_000    // ids that are known at a time, of about 100 bytes each; more only while a signature of theirs is good
+	mostSeen = 100_000   // ids that are known at a time, whatever is good
+	seenFor  = time.Hour // how long an id is known if there is room
 )
 
-// seen knows the ids that were committed lately. It is a ring: the oldest make room. Safe for concurrent use.
+// seen knows the ids that were committed lately: at least as long as a request that is sent again would be proved again, up to
+// mostSeen of them. The oldest make room. Safe for concurrent use.
 type seen struct {
-	now func() time.Time
+	now  func() time.Time
+	good time.Duration // how long a request may be good
+	long time.Duration // how long an id is known
 
 	mu    sync.Mutex // guards below
 	when  map[event.Key]time.Time
-	order []event.Key
-	next  int // of order, once it is full
+	order []event.Key // the oldest first, from head on
+	head  int
 }
 
-func newSeen(now func() time.Time) *seen {
-	return &seen{now: now, when: make(map[event.Key]time.Time)}
+// newSeen makes one for requests that are good within a tolerance of the time that they say, before and after it.
+func newSeen(now func() time.Time, tolerance time.Duration) *seen {
+	good := 2 * tolerance
+	return &seen{now: now, good: good, long: max(seenFor, good), when: make(map[event.Key]time.Time)}
 }
 
 func (s *seen) has(k event.Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at, ok := s.when[k]
-	return ok && s.now().Sub(at) < seenFor
+	return ok && s.now().Sub(at) < s.long
 }
 
 func (s *seen) add(k event.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, known := s.when[k]
-	s.when[k] = s.now()
-	switch {
-	case known:
-	case len(s.order) < maxSeen:
+	now := s.now()
+	s.forget(now)
+	if _, known := s.when[k]; !known {
+		s.when[k] = now
 		s.order = append(s.order, k)
-	default:
-		delete(s.when, s.order[s.next])
-		s.order[s.next] = k
-		s.next = (s.next + 1) % maxSeen
+	}
+}
+
+// forget makes room for one more. Called with mu held.
+func (s *seen) forget(now time.Time) {
+	for s.head < len(s.order) {
+		k := s.order[s.head]
+		age, n := now.Sub(s.when[k]), len(s.order)-s.head
+		if age < s.long && n < maxSeen || age < s.good && n < mostSeen {
+			break
+		}
+		delete(s.when, k)
+		s.head++
+	}
+	if s.head > len(s.order)/2 {
+		s.order, s.head = append(s.order[:0], s.order[s.head:]...), 0
 	}
 }

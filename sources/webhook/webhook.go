@@ -62,7 +62,7 @@ func newHook(cfg json.RawMessage, env sources.Env) (sources.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &hook{env: env, s: s, provider: s.provider, seen: newSeen(env.Now)}
+	h := &hook{env: env, s: s, provider: s.provider, seen: newSeen(env.Now, s.tolerance)}
 	h.room.left.Store(roomBytes)
 	if h.receive, err = s.provider.open(h); err != nil {
 		return nil, err

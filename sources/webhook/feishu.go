@@ -22,7 +22,7 @@ var feishu = &provider{
 	name: "feishu", title: "Feishu and Lark", optional: []string{"aesKey", "token"}, within: 2500 * time.Millisecond, status: http.StatusOK,
 	doc: "*Events and callbacks* of the app, *Encryption strategy*: `aesKey` is the encrypt key, `token` the verification token; with both, both are checked. " +
 		"Without an encrypt key nothing is signed, and the token is all that tells a sender: set one. The challenge at registration is answered. " +
-		"`type` is `com.feishu.<event type>`, `source` `feishu:<tenant>/<app>`.",
+		"`type` is `com.feishu.<event type>`, `source` `feishu:<tenant>/<app>`. The token is left out of what is stored.",
 	check: func(c *config) error {
 		if len(c.AESKey) == 0 && len(c.Token) == 0 {
 			return fault.Invalidf("/aesKey", "is missing, and so is token: one of them is needed")
@@ -68,7 +68,7 @@ func (f *feiShu) receive(_ context.Context, r *request) (taken, error) {
 	id, kind := p.first("header.event_id", "uuid"), p.first("header.event_type", "event.type")
 	source := "feishu:" + p.first("header.tenant_key", "event.tenant_key", "tenant_key") + "/" + p.first("header.app_id", "event.app_id")
 	subject := p.first("event.message.chat_id", "event.chat_id", "event.operator.operator_id.open_id", "event.open_id")
-	ev := r.jsonEvent(id, source, typeName("com.feishu", kind), subject, p.when("header.create_time", "ts"), text)
+	ev := r.jsonEvent(id, source, typeName("com.feishu", kind), subject, p.when("header.create_time", "ts"), without(without(text, "token"), "header", "token"))
 	return taken{events: []event.Event{ev}, answer: &answer{"application/json", []byte("{}")}}, nil
 }
 

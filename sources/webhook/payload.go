@@ -111,6 +111,43 @@ func parseWhen(s string) (time.Time, bool) {
 
 func inRange(t time.Time) bool { return t.Year() >= 1 && t.Year() <= 9999 }
 
+// without is a JSON object that was parsed, without the member at a path, as often as it is there. All else stays as it is written.
+func without(object []byte, path ...string) []byte {
+	dec := json.NewDecoder(bytes.NewReader(object))
+	if _, err := dec.Token(); err != nil {
+		return object // it was parsed
+	}
+	first := dec.InputOffset()
+	end, some := first, false // of what was read, and whether anything of it is kept
+	kept := bytes.NewBuffer(append(make([]byte, 0, len(object)), object[:first]...))
+	for dec.More() {
+		from := end // with a comma, if another is before it
+		name, err := dec.Token()
+		var value json.RawMessage
+		if err != nil || dec.Decode(&value) != nil {
+			return object
+		}
+		end = dec.InputOffset()
+		at := end - int64(len(value))
+		if name == path[0] {
+			if len(path) == 1 {
+				continue
+			}
+			if value[0] == '{' {
+				value = without(value, path[1:]...)
+			}
+		}
+		if !some && from != first {
+			from += int64(bytes.IndexByte(object[from:], ',')) + 1
+		}
+		some = true
+		kept.Write(object[from:at])
+		kept.Write(value)
+	}
+	kept.Write(object[end:])
+	return kept.Bytes()
+}
+
 // digest is an id for what has none.
 func digest(parts ...[]byte) string {
 	h := sha256.New()

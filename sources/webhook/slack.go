@@ -16,7 +16,8 @@ var slack = &provider{
 	name: "slack", title: "Slack", fields: []string{"secret"}, within: 2500 * time.Millisecond, status: http.StatusOK,
 	doc: "*Basic Information* of the app has the signing secret. The URL of the hook is the request URL under *Event Subscriptions* " +
 		"(the question that Slack asks first is answered), *Interactivity* and *Slash Commands*. `type` is `com.slack.<event type>`, `com.slack.command` for a " +
-		"slash command, `source` `slack:<team>/<app>`, `subject` the channel, or else the user.",
+		"slash command, `source` `slack:<team>/<app>`, `subject` the channel, or else the user. " +
+		"The verification token, which Slack still sends, is left out of what is stored.",
 	open: func(h *hook) (receiver, error) { return h.slack, nil },
 }
 
@@ -36,7 +37,8 @@ func (h *hook) slack(_ context.Context, r *request) (taken, error) {
 	}
 	kind := p.first("event.type", "type")
 	subject := p.first("event.channel", "event.channel.id", "event.item.channel", "event.user", "event.user.id", "event.user_id")
-	ev := r.jsonEvent(p.text("event_id"), slackSource(p.text("team_id"), p.text("api_app_id")), typeName("com.slack", kind), subject, p.when("event_time"), r.body)
+	ev := r.jsonEvent(p.text("event_id"), slackSource(p.text("team_id"), p.text("api_app_id")), typeName("com.slack", kind), subject, p.when("event_time"),
+		without(r.body, "token"))
 	return taken{events: []event.Event{ev}}, nil
 }
 
@@ -54,9 +56,10 @@ func (h *hook) slackForm(r *request) (taken, error) {
 		}
 		subject := p.first("channel.id", "container.channel_id", "user.id")
 		ev := r.jsonEvent(p.first("trigger_id"), slackSource(p.first("team.id", "user.team_id"), p.text("api_app_id")), typeName("com.slack", p.text("type")), subject,
-			p.when("action_ts"), []byte(inner))
+			p.when("action_ts"), without([]byte(inner), "token"))
 		return taken{events: []event.Event{ev}}, nil
 	}
+	form.Del("token")
 	data, err := formObject(form)
 	if err != nil {
 		return taken{}, err

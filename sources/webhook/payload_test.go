@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var objects = []struct{ in, want string }{
+	{`{"token":"x","a":1}`, `{"a":1}`},
+	{`{"a":1,"token":"x"}`, `{"a":1}`},
+	{`{"a":1.50,"token":"x","b":[ 1e3 ,{"token":"y"}]}`, `{"a":1.50,"b":[ 1e3 ,{"token":"y"}]}`},
+	{` { "token" : {"x":","} , "token":"x" ,  "a" : "é\u00e9" } `, ` {  "a" : "é\u00e9" } `},
+	{`{"token":"x"}`, `{}`},
+	{"{\n  \"token\": \"x\"\n}\n", "{\n}\n"},
+	{`{"\u0074oken":"x","Token":"y"}`, `{"Token":"y"}`},
+	{`{}`, `{}`},
+	{`{"a":{"token":"x"}}`, `{"a":{"token":"x"}}`},
+}
+
+func TestWithout(t *testing.T) {
+	for _, c := range objects {
+		if got := string(without([]byte(c.in), "token")); got != c.want {
+			t.Errorf("without(%s) = %q, want %q", c.in, got, c.want)
+		}
+	}
+	if got := string(without([]byte(`{"header":{"token":"x"},"header":{ "a":1,"token":2 },"token":3}`), "header", "token")); got != `{"header":{},"header":{ "a":1 },"token":3}` {
+		t.Errorf("below a member it leaves %s", got)
+	}
+	if got := string(without([]byte(`{"header":"token"}`), "header", "token")); got != `{"header":"token"}` {
+		t.Errorf("below a text it leaves %s", got)
+	}
+}
+
+// Whatever an object holds, what is left of it is the object without the member.
+func FuzzWithout(f *testing.F) {
+	for _, c := range objects {
+		f.Add([]byte(c.in))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		want, err := parsePayload(raw)
+		if err != nil {
+			return
+		}
+		delete(want, "token")
+		got, err := parsePayload(without(raw, "token"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", raw, diff)
+		}
+		if !json.Valid(raw) {
+			return
+		}
+		if again := without(without(raw, "token"), "token"); string(again) != string(without(raw, "token")) {
+			t.Errorf("%s", again)
+		}
+	})
+}

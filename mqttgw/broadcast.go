@@ -31,7 +31,8 @@ const (
 )
 
 // Selection says which devices a broadcast is for: those that are listed, or those for which everything else holds that
-// is there. They are Devices that are defined and, but for labels, clients that have been connected or have a session.
+// is there. They are Devices that are defined and, but for labels, clients that have been connected or have a session; a
+// client that is a Device counts as that Device, so that it gets one command.
 type Selection struct {
 	Devices  []string          `json:"devices,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`   // of the Device
@@ -326,11 +327,12 @@ func (g *Gateway) selected(s *Selection, after string) []string {
 		}
 	} else {
 		for _, key := range g.keys(func(sessionKey) bool { return len(s.Labels) == 0 }) {
-			for _, name := range d.addresses(key) {
-				found[name] = name != "" && s.names(name)
+			names := d.addresses(key) // both are mailboxes of one client, which is to get one command
+			name := cmp.Or(names[0], names[1])
+			if name != "" && (s.names(name) || s.names(key.clientID)) {
+				found[name] = true
 			}
 		}
-		maps.DeleteFunc(found, func(_ string, wanted bool) bool { return !wanted })
 		d.mu.RLock()
 		for name, dev := range d.devices {
 			if s.names(name) && dev.labelled(s.Labels) {

@@ -84,6 +84,40 @@ func TestBroadcastSelects(t *testing.T) {
 	}
 }
 
+// A client has the mailbox of its Device and that of its client id; a broadcast puts one command into one of them.
+func TestBroadcastReachesAClientOnce(t *testing.T) {
+	d := defined(t, `{"name":"box-17","password":{"value":"x"},"labels":{"site":"north"}}`)
+	st := newStation(t, with(d), func(o *mqttgw.Options) { o.Broadcasts, o.Anonymous = &memoryLog{}, true })
+	c := st.now.connect(packet.V5, "serial-9", credentials("box-17", "x"))
+	c.subscribe(1, "cmd/#")
+	guest := st.now.connect(packet.V5, "serial-10")
+	guest.subscribe(1, "cmd/#")
+	for _, tt := range []struct {
+		sel   mqttgw.Selection
+		guest bool
+	}{
+		{mqttgw.Selection{All: true}, true},
+		{mqttgw.Selection{Online: true}, true},
+		{mqttgw.Selection{ClientID: "*"}, true},
+		{mqttgw.Selection{ClientID: "serial-9"}, false},
+		{mqttgw.Selection{ClientID: "box-17"}, false},
+		{mqttgw.Selection{Labels: map[string]string{"site": "north"}}, false},
+	} {
+		b := st.broadcast(mqttgw.BroadcastSpec{Select: tt.sel, Rate: 1000, Command: mqttgw.CommandSpec{Topic: "cmd/${device}", QoS: 1}})
+		st.state(b.ID, mqttgw.BroadcastDone)
+		if m := c.message(); string(m.Topic) != "cmd/box-17" {
+			t.Errorf("%+v: %s", tt.sel, m.Topic)
+		}
+		c.nothing()
+		if tt.guest {
+			if m := guest.message(); string(m.Topic) != "cmd/serial-10" {
+				t.Errorf("%+v: %s", tt.sel, m.Topic)
+			}
+		}
+		guest.nothing()
+	}
+}
+
 // A broadcast reaches every device once, whatever happens to the process meanwhile.
 func TestBroadcastSurvives(t *testing.T) {
 	st := fleet(t)

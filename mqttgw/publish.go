@@ -67,6 +67,7 @@ type incoming struct {
 	qos     byte
 	retain  bool
 	props   packet.Properties // without those that concern the connection only
+	by      *identity         // of a will: whose rights count if it comes after its connection; nil = no more than the principal is known
 }
 
 // eventOf makes the event of a client's message, as its mapping says (nil = none). The error is what the client is told;

@@ -5,6 +5,7 @@ package mqttgw
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -243,13 +244,39 @@ func (s *sessionState) append(b []byte) []byte {
 	for _, r := range s.received {
 		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(r.id)), r.use)
 	}
-	b = appendBool(b, s.will != nil)
-	if w := s.will; w != nil {
-		b = appendString(appendString(b, w.topic), w.payload)
-		b = appendBool(append(b, w.qos), w.retain)
-		b = binary.AppendUvarint(appendString(b, []byte(w.props)), uint64(s.delay))
+	switch w := s.will; {
+	case w == nil:
+		b = append(b, withoutWill)
+	case w.by == nil:
+		b = s.appendWill(append(b, withWill))
+	default:
+		b = w.by.append(s.appendWill(append(b, withWillBy)))
 	}
 	return s.progress.append(b)
+}
+
+// What a session says of its will.
+const (
+	withoutWill = iota
+	withWill
+	withWillBy // and of the identity of its client
+)
+
+func (s *sessionState) appendWill(b []byte) []byte {
+	w := s.will
+	b = appendString(appendString(b, w.topic), w.payload)
+	b = appendBool(append(b, w.qos), w.retain)
+	return binary.AppendUvarint(appendString(b, []byte(w.props)), uint64(s.delay))
+}
+
+// append appends what rights depend on, but for the principal, which is in the session's key.
+func (id *identity) append(b []byte) []byte {
+	b = appendString(appendString(appendString(b, string(id.via)), id.device), id.policy)
+	b = binary.AppendUvarint(b, uint64(len(id.attributes)))
+	for _, name := range slices.Sorted(maps.Keys(id.attributes)) {
+		b = appendString(appendString(b, name), id.attributes[name])
+	}
+	return b
 }
 
 func (p *progress) append(b []byte) []byte {
@@ -457,7 +484,9 @@ func (c *recordCursor) session(s *sessionState) {
 	for n := c.count(); n > 0 && !c.bad; n-- {
 		s.received = append(s.received, receivedState{id: c.packetID(), use: c.number(math.MaxUint64)})
 	}
-	if c.bool() {
+	if kind := c.byte(); kind > withWillBy {
+		c.fail()
+	} else if kind != withoutWill {
 		w := &incoming{topic: c.text(), payload: append([]byte{}, c.bytes()...), qos: c.byte(), retain: c.bool()}
 		if props := c.bytes(); len(props) > 0 {
 			w.props = append(w.props, props...)
@@ -466,8 +495,23 @@ func (c *recordCursor) session(s *sessionState) {
 		if w.qos > 2 {
 			c.fail()
 		}
+		if kind == withWillBy {
+			w.by = c.identity(s.key.principal)
+		}
 	}
 	c.progress(&s.progress)
+}
+
+func (c *recordCursor) identity(principal string) *identity {
+	id := &identity{via: way(c.text()), principal: principal, device: c.text(), policy: c.text()}
+	for n := c.count(); n > 0 && !c.bad; n-- {
+		if id.attributes == nil {
+			id.attributes = map[string]string{}
+		}
+		name := c.text()
+		id.attributes[name] = c.text()
+	}
+	return id
 }
 
 func (c *recordCursor) progress(p *progress) {

@@ -26,8 +26,10 @@ func someRecords() []*record {
 	return []*record{
 		{kind: recordSession, epoch: 1 << 63, fence: 5, state: sessionState{key: sessionKey{"p", "c\x00é"}, version: 5, expiry: never, uses: 12, open: []uint64{11, 9},
 			subs: []subState{{"a/+", 2 | optNoLocal | optRetain | optLatest, 9, there}, {"b", 1, 0, there}, {"$share/g/t", 1, 0, nil}}, received: []receivedState{{7, 11}},
-			will:  &incoming{topic: "w", payload: []byte("x"), qos: 2, retain: true, props: packet.Properties(nil).AppendUser("k", "v")},
+			will: &incoming{topic: "w", payload: []byte("x"), qos: 2, retain: true, props: packet.Properties(nil).AppendUser("k", "v"),
+				by: &identity{via: viaToken, principal: "p", device: "d", policy: "o", attributes: map[string]string{"truck": "7", "a": ""}}},
 			delay: 30, progress: p}},
+		{kind: recordSession, state: sessionState{will: &incoming{topic: "w", payload: []byte{}}}},
 		{kind: recordSession, state: sessionState{}},
 		{kind: recordProgress, epoch: 2, fence: 1, state: sessionState{progress: p}},
 		{kind: recordReceived, epoch: 2, id: 7, uses: 8},
@@ -52,7 +54,7 @@ func encodeRecords(checkpoint momentState, all []*record) []byte {
 }
 
 var recordOptions = cmp.Options{cmp.AllowUnexported(record{}, sessionState{}, progress{}, streamState{}, subState{}, receivedState{}, flightState{}, scanState{},
-	groupState{}, shareState{}, markState{}, cutState{}, span{}, incoming{}, sessionKey{}), cmpopts.EquateEmpty()}
+	groupState{}, shareState{}, markState{}, cutState{}, span{}, incoming{}, identity{}, sessionKey{}), cmpopts.EquateEmpty()}
 
 func TestRecordsComeBack(t *testing.T) {
 	want := someRecords()

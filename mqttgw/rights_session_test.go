@@ -3,9 +3,13 @@
 package mqttgw_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
 
@@ -42,7 +46,7 @@ func TestRightsOfASessionThatResumes(t *testing.T) {
 	}
 }
 
-func TestDelayedWillLosesItsRight(t *testing.T) {
+func TestWillOfAKeptSessionLosesItsRight(t *testing.T) {
 	d := defined(t, `{"name":"s","password":{"value":"x"},"access":{"publish":["w"]}}`, `{"name":"p","password":{"value":"x"}}`)
 	w := newWorld(t, with(d))
 	watch := w.now.connect(packet.V5, "watch", credentials("p", "x"))
@@ -71,6 +75,71 @@ func TestDelayedWillLosesItsRight(t *testing.T) {
 		return true
 	})
 	watch.nothing()
+}
+
+// A will that comes after its connection is judged by the rights of then: after its delay, at the end of the session, after a kill.
+func TestDelayedWillLosesItsRight(t *testing.T) {
+	const before = `{"name":"s","password":{"value":"x"},"access":{"publish":["gone"]}}`
+	for name, now := range map[string]string{
+		"kept":       before,
+		"revoked":    `{"name":"s","password":{"value":"x"},"access":{"publish":["other"]}}`,
+		"blocked":    `{"name":"s","password":{"value":"x"},"access":{"publish":["gone"]},"blocked":true}`,
+		"another id": `{"name":"s","password":{"value":"x"},"access":{"connect":["d"],"publish":["gone"]}}`,
+		"no policy":  `{"name":"s","password":{"value":"x"},"policy":"none"}`,
+	} {
+		want := 0
+		if now == before {
+			want = 1
+		}
+		me := credentials("s", "x")
+		for _, expiry := range []uint32{60, 5} {
+			t.Run(fmt.Sprint(name, " expiry ", expiry), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					d := defined(t, before)
+					s := startPipes(t, with(d), func(o *mqttgw.Options) { o.Sessions = &memoryLog{} })
+					s.connect(packet.V5, "c", me, delayed(10, expiry)).Close()
+					synctest.Wait()
+					define(t, d, now)
+					d.Enforce()
+					time.Sleep(time.Minute) // of the bubble
+					synctest.Wait()
+					if got := s.bus.count(); got != want {
+						t.Errorf("%d wills, want %d", got, want)
+					}
+					s.stop()
+				})
+			})
+		}
+		t.Run(name+" killed", func(t *testing.T) {
+			d := defined(t, before, `{"name":"p","password":{"value":"x"}}`)
+			w := newWorld(t, with(d))
+			w.now.connect(packet.V5, "c", me, delayed(0, 60))
+			define(t, d, now)
+			w.kill()
+			w.now.connect(packet.V5, "other", credentials("p", "x")) // so it has started
+			if got := w.bus.count(); got != want {
+				t.Errorf("%d wills, want %d", got, want)
+			}
+		})
+	}
+}
+
+// What a token said of its client counts for the will of a connection that ended with the process.
+func TestWillByTokenSurvivesAKill(t *testing.T) {
+	key := newTokenKey(t, "")
+	d := defined(t, issuer(t, map[string]string{"pem": key.pem(t)}, `,"attributeClaims":{"site":"site"},"policy":"site"`),
+		`{"kind":"DevicePolicy","name":"site","access":{"publish":["${attr.site}/gone"]}}`, `{"kind":"DevicePolicy","name":"default","access":{}}`)
+	w := newWorld(t, with(d))
+	will := func(p *packet.Connect) {
+		delayed(0, 60)(p)
+		p.Will.Topic = []byte("turin/gone")
+	}
+	w.now.connect(packet.V5, "c", credentials("", key.token(t, nil)), will)
+	w.kill()
+	w.now.connect(packet.V5, "other", credentials("", key.token(t, nil)))
+	if got := w.bus.count(); got != 1 {
+		t.Errorf("%d wills, want 1", got)
+	}
 }
 
 // A client that is away and has a session is listed with what waits for it.

@@ -227,12 +227,12 @@ func (c *conn) leave(clean bool) {
 		s.will = nil
 	}
 	if s.will != nil && !c.rights.Load().mayWill(s.will.topic, s.will.retain) { // not any more
-		c.g.metrics.published(s.will.qos, resultRefused)
-		c.g.log.Warn("will is not allowed any more", "clientId", s.key.clientID)
+		c.g.refuseWill(s.key, s.will)
 		s.will = nil
 	}
 	s.fresh = nil // of a scan that this connection may still be at
 	w := s.park(c.g.now())
+	c.keepWill()
 	s.at.fold()
 	back := s.giveBack()
 	s.dropLate()
@@ -243,7 +243,7 @@ func (c *conn) leave(clean bool) {
 		f.group.putBack(f)
 	}
 	if w != nil {
-		c.g.publishWill(s, w, nil)
+		c.g.storeWill(s, w, nil)
 	}
 	if over {
 		c.g.endSession(s)

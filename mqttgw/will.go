@@ -5,6 +5,7 @@ package mqttgw
 import (
 	"bytes"
 	"context"
+	"maps"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
@@ -32,22 +33,81 @@ func (c *conn) takeWill(p *packet.Connect) error {
 	if _, err := c.g.eventOf(c.key, c.version, c.source, &w.incoming, nil); err != nil {
 		return &refusal{refusalCode(err), v3Forbidden, refusedWill}
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w.by = c.who
 	c.will = w
 	return nil
 }
 
-// publishWill hands a will to the log; then, if it is not nil, runs when its fate is known.
+// keepWill has a will that comes later judged by what the client has shown last, with AUTH. The session's mu is held.
+func (c *conn) keepWill() {
+	s := c.session
+	c.mu.Lock()
+	who := c.who
+	c.mu.Unlock()
+	if s.will == nil || s.will.by == who {
+		return
+	}
+	w := *s.will // what it was may be on its way to SESSIONS
+	w.by, s.will = who, &w
+	if s.recorded {
+		s.record(s.whole(), nil)
+	}
+}
+
+// publishWill is storeWill for a will that comes later than the end of its connection: the rights may be others by now.
 func (g *Gateway) publishWill(s *session, w *will, then func()) {
+	if g.mayWill(s.key, w) {
+		g.storeWill(s, w, then)
+		return
+	}
+	g.refuseWill(s.key, w)
+	if then != nil {
+		then()
+	}
+}
+
+// mayWill reports whether the client of a will, which is away, may publish it now. One that may not even connect may not.
+func (g *Gateway) mayWill(k sessionKey, w *will) bool {
+	by := w.by
+	if by == nil {
+		by = &identity{principal: k.principal}
+	}
+	s, why := g.opts.Directory.standing(by, k.clientID)
+	if why != "" {
+		return false
+	}
+	who := subject{principal: k.principal, clientID: k.clientID, attributes: by.attributes}
+	if s.device != nil && len(s.device.attributes) > 0 {
+		who.attributes = map[string]string{}
+		maps.Copy(who.attributes, by.attributes)
+		maps.Copy(who.attributes, s.device.attributes) // what the Device says counts more
+	}
+	if !s.access.mayConnect(&who) {
+		return false
+	}
+	r, err := s.access.grant(&who)
+	return err == nil && r.mayWill(w.topic, w.retain)
+}
+
+func (g *Gateway) refuseWill(k sessionKey, w *will) {
+	g.metrics.published(w.qos, resultRefused)
+	g.log.Warn("will is not allowed any more", "clientId", k.clientID)
+}
+
+// storeWill hands a will to the log; then, if it is not nil, runs when its fate is known.
+func (g *Gateway) storeWill(s *session, w *will, then func()) {
 	done := func(err error) {
 		g.willDone(s, w.qos, err)
 		if then != nil {
 			then()
 		}
 	}
-	maps := g.opts.Mappings
-	maps.mu.RLock()
-	defer maps.mu.RUnlock()
-	mapping := maps.find(w.topic)
+	mappings := g.opts.Mappings
+	mappings.mu.RLock()
+	defer mappings.mu.RUnlock()
+	mapping := mappings.find(w.topic)
 	rec, err := g.eventOf(s.key, s.version, event.MQTTSource(g.opts.Name, s.key.clientID), &w.incoming, mapping)
 	if err == nil {
 		// The gateway may be stopping, and then above all the will is due.

@@ -279,7 +279,13 @@ func (g *Gateway) checkRetain(topic string, rec *event.Record) error {
 	if g.opts.Retained == nil || emptied(rec) {
 		return nil
 	}
-	full, err := g.opts.Retained.full(topic, g.limits.MaxRetained)
+	v := g.opts.Retained
+	full, err := v.full(topic, g.limits.MaxRetained)
+	if full && err == nil {
+		if err = v.sweep(g.now()); err == nil {
+			full, err = v.full(topic, g.limits.MaxRetained)
+		}
+	}
 	if err != nil {
 		g.log.Error("retained messages cannot be read", "err", err)
 	}

@@ -11,12 +11,14 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
 
 // RetainedOptions say where retained messages are kept.
@@ -39,6 +41,10 @@ type Retained struct {
 
 	mu        sync.Mutex        // one writes at a time
 	positions map[string]uint64 // guarded by mu; up to where a feed is in it
+
+	sweeping sync.Mutex // one sweeps at a time
+	swept    string     // guarded by sweeping; the last topic that was looked at; "" = a round begins
+	rested   time.Time  // guarded by sweeping; when the next round may begin
 }
 
 var (
@@ -226,6 +232,89 @@ func (r *Retained) move(feed string, position uint64) error {
 	return nil
 }
 
+// expired reports whether the time of a retained message is over.
+func expired(rec *event.Record, now time.Time) bool {
+	p, ok := packet.Properties(rec.MQTT.Properties).Find(packet.MessageExpiry)
+	return ok && max(0, now.Sub(rec.Received)) >= time.Duration(p.Int)*time.Second
+}
+
+// remove deletes messages, but for those that others have replaced. Killed before that is durable they are there again, and
+// are as expired.
+func (r *Retained) remove(gone []retainedEntry) error {
+	if len(gone) == 0 {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	batch := r.db.NewIndexedBatch()
+	count := r.count.Load()
+	err := func() error {
+		for _, e := range gone {
+			old, ok, err := get(batch, e.Record.MQTT.Topic)
+			if err != nil {
+				return err
+			}
+			if !ok || old.feed != e.feed || old.Seq != e.Seq {
+				continue
+			}
+			count--
+			if err := batch.Delete(topicKey(e.Record.MQTT.Topic), nil); err != nil {
+				return err
+			}
+		}
+		return batch.Set(keyCount, number(uint64(count)), nil) //nolint:gosec // not negative
+	}()
+	if err == nil {
+		err = batch.Commit(pebble.NoSync)
+	}
+	if err = errors.Join(err, batch.Close()); err != nil {
+		return fmt.Errorf("delete retained messages: %w", err)
+	}
+	r.count.Store(count)
+	r.changes.Add(1)
+	return nil
+}
+
+const (
+	sweepTopics = 4 * retainedBudget // that one sweep looks at
+	sweepPause  = time.Minute        // from the end of one round to the next
+)
+
+// sweep deletes what has expired among the next topics, round after round with a pause between them: it is for a publisher that
+// finds no place, and waits for it.
+func (r *Retained) sweep(now time.Time) (err error) {
+	if !r.sweeping.TryLock() {
+		return nil
+	}
+	defer r.sweeping.Unlock()
+	if r.swept == "" && now.Before(r.rested) {
+		return nil
+	}
+	it, err := r.db.NewIter(&pebble.IterOptions{LowerBound: append(topicKey(r.swept), 0), UpperBound: topicEnd})
+	if err != nil {
+		return fmt.Errorf("sweep retained messages: %w", err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	var gone []retainedEntry
+	more := it.First()
+	for looked := 0; more && looked < sweepTopics; looked++ {
+		b, err := it.ValueAndErr()
+		if err != nil {
+			return fmt.Errorf("sweep retained messages: %w", err)
+		}
+		r.swept = string(it.Key()[len(topicPrefix):])
+		if e, err := decodeRetained(b); err == nil && expired(e.Record, now) {
+			e.Record.Event.Data = nil // there may be thousands
+			gone = append(gone, e)
+		}
+		more = it.Next()
+	}
+	if !more {
+		r.swept, r.rested = "", now.Add(sweepPause)
+	}
+	return errors.Join(it.Error(), r.remove(gone))
+}
+
 // emptied reports whether a retained message takes away the one that there is.
 func emptied(rec *event.Record) bool { return rec.Minted && len(rec.Event.Data) == 0 }
 
@@ -273,7 +362,11 @@ func decodeRetained(b []byte) (e retainedEntry, err error) {
 
 // get returns the retained message of a topic.
 func (r *Retained) get(topic string) (e retainedEntry, ok bool, err error) {
-	b, closer, err := r.db.Get(topicKey(topic))
+	return get(r.db, topic)
+}
+
+func get(db pebble.Reader, topic string) (e retainedEntry, ok bool, err error) {
+	b, closer, err := db.Get(topicKey(topic))
 	if errors.Is(err, pebble.ErrNotFound) {
 		return e, false, nil
 	}

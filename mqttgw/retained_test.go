@@ -190,6 +190,55 @@ func TestRetainedLimit(t *testing.T) {
 	p.retain("b", "x", 1, nil)
 }
 
+// What has expired takes no place: it is deleted when somebody finds it, and when a place is needed.
+func TestExpiredRetainedGivesItsPlace(t *testing.T) {
+	var now atomic.Int64
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := func(seconds int) { now.Store(int64(seconds) * int64(time.Second)) }
+	w := newWorld(t, func(o *mqttgw.Options) {
+		o.Now = func() time.Time { return begin.Add(time.Duration(now.Load())) }
+		o.Limits.MaxRetained = 2
+	})
+	p, live := w.now.connect(packet.V5, "p"), w.now.connect(packet.V5, "live")
+	live.subscribe(0, "#")
+	expiring := func(topic string, seconds uint32) {
+		t.Helper()
+		p.retain(topic, "x", 1, packet.Properties(nil).AppendInt(packet.MessageExpiry, seconds))
+		recv[*packet.Publish](live) // so it is in the view
+	}
+	refused := func(topic string) {
+		t.Helper()
+		p.send(&packet.Publish{Topic: []byte(topic), QoS: 1, PacketID: 1, Retain: true, Payload: []byte("x")})
+		p.ack(packet.TypePuback, 1, packet.QuotaExceeded)
+	}
+	expiring("a", 5)
+	expiring("b", 10)
+	refused("c")
+	at(6)
+	refused("c") // the store was looked through within this minute
+	at(61)
+	expiring("c", 5)
+	expiring("d", 100)
+	at(70) // c expires
+	refused("e")
+	c := w.now.connect(packet.V5, "c")
+	c.subscribe(1, "#")
+	if m := c.message(); string(m.Topic) != "d" {
+		t.Errorf("got %s, want d only", m.Topic)
+	}
+	c.nothing()
+	expiring("e", 100)
+	refused("f")
+	at(200)
+	w.kill()
+	p, live = w.now.connect(packet.V5, "p"), w.now.connect(packet.V5, "live")
+	live.subscribe(0, "#")
+	live.nothing()
+	expiring("f", 100)
+	expiring("g", 100)
+	refused("h")
+}
+
 // Retained messages of new subscriptions and live ones: each client sees the newest of each topic last, and none twice.
 func TestRetainedWhilePublishing(t *testing.T) {
 	w := newWorld(t)

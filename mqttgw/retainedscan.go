@@ -52,6 +52,7 @@ func (c *conn) scanRetained() error {
 			}
 			return err
 		}
+		entries = c.g.dropExpired(entries)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,6 +77,24 @@ func (c *conn) scanRetained() error {
 	}
 	s.changed()
 	return nil
+}
+
+// dropExpired returns the messages that have not expired, and deletes the others.
+func (g *Gateway) dropExpired(entries []retainedEntry) (left []retainedEntry) {
+	now := g.now()
+	var gone []retainedEntry
+	for _, e := range entries {
+		if !expired(e.Record, now) {
+			left = append(left, e)
+			continue
+		}
+		gone = append(gone, e)
+		g.metrics.drop(droppedExpired)
+	}
+	if err := g.opts.Retained.remove(gone); err != nil {
+		g.log.Error("expired messages cannot be deleted", "err", err)
+	}
+	return left
 }
 
 // sendRetained sends a retained message; false says that there is no room. The session's mu is held.

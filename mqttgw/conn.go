@@ -68,6 +68,7 @@ type conn struct {
 	who         *identity         // guarded by mu; what it was judged by last
 	standing    standing          // guarded by mu; what the directory said then
 	why         *packet.Reason    // guarded by mu; set once: this side ends the connection, and says so to an MQTT 5 client
+	stalled     bool              // guarded by mu; why is that the client did not read for WriteTimeout
 	ended       bool              // guarded by mu; nothing is queued any more
 	gone        chan struct{}     // guarded by mu; made by who waits for detached
 	detached    bool              // guarded by mu; off its session, will handed over
@@ -208,10 +209,20 @@ func (c *conn) readFailed(err error) {
 	case errors.As(err, &refused):
 		c.refuse(err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		c.end(packet.KeepAliveTimeout) // unless it was end that set the deadline
+		c.endSilent()
 	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
 	default:
 		c.g.log.Debug("connection lost", "clientId", c.key.clientID, "err", err)
+	}
+}
+
+// endSilent ends the connection when the reader's deadline has passed: no packet came in time, unless end or the writer has set the
+// deadline.
+func (c *conn) endSilent() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.out.broken {
+		c.endLocked(packet.KeepAliveTimeout)
 	}
 }
 

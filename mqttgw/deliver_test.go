@@ -3,11 +3,13 @@
 package mqttgw_test
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -323,6 +325,50 @@ func TestStalledSubscriber(t *testing.T) {
 	}
 	if float64(got[0]) != messages-dropped {
 		t.Errorf("%d QoS 0 messages came and %v were dropped, want %d in all", got[0], dropped, messages)
+	}
+}
+
+// A subscriber that takes nothing is given up after WriteTimeout, for that reason and whatever its keep alive is; until then it costs
+// MaxOutbound and a packet.
+func TestWriteTimeout(t *testing.T) {
+	for _, keepAlive := range []uint16{0, 3600} {
+		for qos := range byte(2) {
+			t.Run(fmt.Sprintf("keep alive %d QoS %d", keepAlive, qos), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					const timeout, most, size = 3 * time.Second, 4096, 500
+					reg := prometheus.NewPedanticRegistry()
+					s := startPipes(t, func(o *mqttgw.Options) {
+						o.Limits.MaxOutbound, o.Limits.WriteTimeout, o.Registerer, o.Lifecycle = most, timeout, reg, true
+					})
+					stalled := s.connect(packet.V5, "stalled", func(p *packet.Connect) { p.KeepAlive = keepAlive })
+					stalled.subscribe(qos, "t")
+					time.Sleep(time.Minute) // of the bubble: the deadline of the writes so far is over
+					begin := time.Now()
+					p := s.connect(packet.V5, "p")
+					for range 100 {
+						p.publish("t", strings.Repeat("x", size))
+					}
+					if n := metric(t, reg, "rialto_mqtt_deliveries_total", fmt.Sprint(qos)); n > most/size+2 {
+						t.Errorf("%v messages of %d bytes are queued, want %d bytes and one being written", n, size, most)
+					}
+					s.bus.await(t, "the end of the connection", func() bool {
+						return bytes.Contains(s.bus.entries[len(s.bus.entries)-1].Record.Event.Data, []byte(`"reason":"write-timeout","byServer":true`))
+					})
+					if took := time.Since(begin); took < timeout || took > 2*timeout {
+						t.Errorf("it took %s, want one to two times %s", took, timeout)
+					}
+					synctest.Wait()
+					for _, c := range s.gateway.Clients("", true) {
+						if c.ClientID == "stalled" && (c.Online || c.Reason != "write-timeout") {
+							t.Errorf("listed as %+v", c)
+						}
+					}
+					p.Close()
+					stalled.Close()
+					s.stop()
+				})
+			})
+		}
 	}
 }
 

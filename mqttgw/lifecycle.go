@@ -133,8 +133,11 @@ var endReasons = map[packet.Reason]string{
 func (c *conn) endReason() (reason string, byServer bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.why == nil {
+	switch {
+	case c.why == nil:
 		return "connection-lost", false
+	case c.stalled:
+		return "write-timeout", true
 	}
 	reason, ok := endReasons[*c.why]
 	if !ok {

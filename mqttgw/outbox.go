@@ -5,6 +5,7 @@ package mqttgw
 import (
 	"errors"
 	"net"
+	"os"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -165,6 +166,10 @@ func (c *conn) writeOut(b []byte) {
 	c.out.size -= len(b)
 	if err != nil {
 		c.out.broken = true
+		c.stalled = c.why == nil && errors.Is(err, os.ErrDeadlineExceeded)
+		if c.stalled { // first, because the reader cannot tell whose deadline has passed
+			c.endLocked(packet.UnspecifiedError)
+		}
 		c.interrupt()
 	}
 	c.wake()

@@ -276,11 +276,14 @@ func (s *session) hitOf(m *message) hit {
 	if m == nil {
 		return h
 	}
+	any := false
 	for _, sub := range s.subs {
 		if sub.group == nil && matches(sub.filter, m.origin.Topic) && sub.suits(m) {
 			h.add(sub)
+			any = true
 		}
 	}
+	h.barred = any && !s.mayReceive(m.origin.Topic)
 	return h
 }
 
@@ -390,10 +393,13 @@ func (c *conn) redeliver(m *message) {
 	qos := min(h.qos, m.origin.QoS)
 	p := s.at.find(m.feed)
 	sent := p != nil && (qos == 2 && m.seq <= p.exact || qos == 1 && h.latest && p.sentAhead(m.seq))
-	if qos == 0 || sent || s.carries(m, nil) {
-		return
+	switch {
+	case qos == 0 || sent || s.carries(m, nil):
+	case h.barred:
+		c.g.metrics.drop(droppedBarred)
+	default:
+		c.launch(m, &h, qos, nil)
 	}
-	c.launch(m, &h, qos, nil)
 }
 
 // lost says that messages left the log before a subscriber got them.

@@ -99,6 +99,7 @@ type hit struct {
 	qos     byte
 	retain  bool // RETAIN as published
 	latest  bool // the latest first
+	barred  bool // the client may not receive it, because its rights say so or have changed since SUBSCRIBE
 	ids     packet.Properties
 }
 
@@ -116,11 +117,22 @@ func (h *hit) add(s *subscription) {
 	h.ids = append(h.ids[:len(h.ids):len(h.ids)], s.id...)
 }
 
-// suits reports whether a subscription takes a message that matches its filter. What the client may not receive, because
-// its rights say so or have changed since SUBSCRIBE, it does not get.
+// suits reports whether a subscription takes a message that matches its filter, if the client may receive it.
 func (s *subscription) suits(m *message) bool {
 	own := s.noLocal && m.origin.Client == s.session.key.clientID && m.origin.Principal == s.session.key.principal
-	return (s.group != nil || s.since.at(m.feed) < m.seq) && !own && s.session.mayReceive(m.origin.Topic)
+	return (s.group != nil || s.since.at(m.feed) < m.seq) && !own
+}
+
+// bar is deliver for a message that the client may not receive: it is counted, unless the session looks or has looked at it when it
+// reads the log.
+func (s *session) bar(m *message, h *hit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.at.find(m.feed)
+	reads := min(h.qos, m.origin.QoS) > 0 && p != nil && (p.behind != 0 || m.seq < p.liveFrom)
+	if !s.ended && !reads {
+		s.g.metrics.drop(droppedBarred)
+	}
 }
 
 // hasRoom reports whether another QoS 1 or 2 message of a lane can be sent for the first time. What comes from devices leaves

@@ -154,6 +154,7 @@ type outcome byte
 
 const (
 	unwanted outcome = iota // or the member is away, and gets QoS 0 only
+	barred                  // the member may not receive it
 	full                    // QoS 0, and no room
 	later                   // QoS 1 or 2, and no room or away
 	taken
@@ -169,8 +170,11 @@ func (gr *group) hand(m *message) (best outcome, start *conn) {
 		}
 		best = max(best, got)
 	}
-	if best == full {
+	switch best {
+	case full:
 		gr.g.metrics.drop(droppedSlow)
+	case barred:
+		gr.g.metrics.drop(droppedBarred)
 	}
 	return best, nil
 }
@@ -182,6 +186,9 @@ func (s *session) offer(m *message, sub *subscription, gr *group) (o outcome, st
 	qos := min(sub.qos, m.origin.QoS)
 	if s.ended || !sub.suits(m) {
 		return unwanted, nil
+	}
+	if !s.mayReceive(m.origin.Topic) {
+		return barred, nil
 	}
 	c := s.conn
 	if c == nil {

@@ -27,7 +27,8 @@ const (
 	droppedSlow     = "slow"      // QoS 0 to a client that does not keep up
 	droppedTooLarge = "too-large" // above the client's Maximum Packet Size
 	droppedExpired  = "expired"
-	droppedGone     = "gone" // no longer in the log when a slow client got to it
+	droppedGone     = "gone"        // no longer in the log when a slow client got to it
+	droppedBarred   = "not-allowed" // the client may subscribe to it and not receive it
 
 	authPassword = "password" // unknown user or wrong password
 	authClientID = "client-id"
@@ -89,7 +90,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		}
 		m.deliveries[qos] = deliveries.WithLabelValues(label)
 	}
-	for _, r := range []string{droppedSlow, droppedTooLarge, droppedExpired, droppedGone} {
+	for _, r := range []string{droppedSlow, droppedTooLarge, droppedExpired, droppedGone, droppedBarred} {
 		m.dropped[r] = dropped.WithLabelValues(r)
 	}
 	for _, r := range []string{authPassword, authClientID, authBlocked, authBusy, authMissing, authMethod, authToken, authCertificate, authBanned, authRights} {

@@ -106,7 +106,11 @@ func (c *conn) sendRetained(sc *retainedScan, e retainedEntry) bool {
 		return true
 	}
 	own := m != nil && sc.sub.noLocal && m.origin.Client == c.key.clientID && m.origin.Principal == c.key.principal
-	if m == nil || f != nil && e.Seq > sc.upTo.before(f) || own || !c.rights.Load().mayReceive(m.origin.Topic) {
+	if m == nil || f != nil && e.Seq > sc.upTo.before(f) || own {
+		return true
+	}
+	if !c.rights.Load().mayReceive(m.origin.Topic) {
+		c.g.metrics.drop(droppedBarred)
 		return true
 	}
 	s := c.session

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
@@ -75,6 +77,73 @@ func TestWillOfAKeptSessionLosesItsRight(t *testing.T) {
 		return true
 	})
 	watch.nothing()
+}
+
+// What a client is subscribed to and may not receive is counted, once for a message however many filters match it.
+func TestBarredMessagesAreCounted(t *testing.T) {
+	me := credentials("s", "x")
+	for name, story := range map[string]func(t *testing.T, w *world, p *client) (want float64){
+		"live": func(t *testing.T, w *world, p *client) float64 {
+			c := w.now.connect(packet.V5, "c", me)
+			c.subscribe(1, "t/#", "t/+", "t/b")
+			p.publish("t/b", "1")
+			p.send(publish("t/b", "2", 0, 0))
+			p.publish("t/a", "3")
+			c.payloads(1)
+			c.nothing()
+			return 2
+		},
+		"behind": func(t *testing.T, w *world, p *client) float64 {
+			c := w.now.connect(packet.V5, "c", me)
+			c.subscribe(1, "t/#", "t/+")
+			for range 5 { // one in flight, one whose place is kept, the others in the log
+				p.publish("t/a", "x")
+			}
+			p.publish("t/b", "x")
+			p.send(publish("t/b", "x", 0, 0))
+			p.publish("t/a", "x")
+			c.payloads(6)
+			return 2
+		},
+		"away": func(t *testing.T, w *world, p *client) float64 {
+			c := w.now.resume(packet.V5, "c", false, me)
+			c.subscribe(1, "t/#", "t/+")
+			c.leave()
+			p.publish("t/b", "1")
+			p.publish("t/a", "2")
+			c = w.now.resume(packet.V5, "c", true, me)
+			c.payloads(1)
+			return 1
+		},
+		"shared": func(t *testing.T, w *world, p *client) float64 {
+			for _, id := range []string{"c", "d"} {
+				w.now.connect(packet.V5, id, me).subscribe(1, "$share/g/t/#")
+			}
+			p.publish("t/b", "1")
+			return 1
+		},
+		"retained": func(t *testing.T, w *world, p *client) float64 {
+			p.retain("t/b", "1", 1, nil)
+			p.retain("t/c", "2", 1, nil)
+			p.retain("t/a", "3", 1, nil)
+			c := w.now.connect(packet.V5, "c", me)
+			c.subscribe(1, "t/#")
+			c.payloads(1)
+			return 2
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reg := prometheus.NewRegistry()
+			d := defined(t, `{"name":"s","password":{"value":"x"},"access":{"subscribe":["t/#"],"receive":["t/a"]}}`, `{"name":"p","password":{"value":"x"}}`)
+			w := newWorld(t, with(d), func(o *mqttgw.Options) { o.Registerer, o.Limits.MaxInFlight, o.Limits.MaxWaiting = reg, 1, 1 })
+			want := story(t, w, w.now.connect(packet.V5, "p", credentials("p", "x")))
+			got := func() float64 { return metric(t, reg, "rialto_mqtt_dropped_total", "not-allowed") }
+			eventually(t, "the count", func() bool { return got() >= want })
+			if n := got(); n != want {
+				t.Errorf("%v are counted, want %v", n, want)
+			}
+		})
+	}
 }
 
 // A will that comes after its connection is judged by the rights of then: after its delay, at the end of the session, after a kill.

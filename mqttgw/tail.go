@@ -124,7 +124,11 @@ func (t *tailer) route(e eventlog.Entry) {
 	t.g.router.root.match(m.origin.Topic, true, func(subs []*subscription) { t.collect(w, m, subs) })
 	for i := range t.hits {
 		h := &t.hits[i]
-		t.start(h.session.deliver(m, h))
+		if h.barred {
+			h.session.bar(m, h)
+		} else {
+			t.start(h.session.deliver(m, h))
+		}
 		h.session, h.ids = nil, nil
 	}
 	for i, gr := range t.groups {
@@ -178,7 +182,7 @@ func (t *tailer) collect(w *walk, m *message, subs []*subscription) {
 		s := sub.session
 		if s.hit.event[t.f.lane] != w.event {
 			s.hit.event[t.f.lane], s.hit.index[t.f.lane] = w.event, int32(len(t.hits)) //nolint:gosec // sessions are fewer
-			t.hits = append(t.hits, hit{session: s})
+			t.hits = append(t.hits, hit{session: s, barred: !s.mayReceive(m.origin.Topic)})
 		}
 		t.hits[s.hit.index[t.f.lane]].add(sub)
 	}

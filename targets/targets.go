@@ -163,6 +163,9 @@ type Command struct {
 	QoS         byte          // 0, 1, 2
 	Expiry      time.Duration // 0 = as long as commands are kept
 	By          string        // who asks
+
+	// UserProperties go with it to MQTT 5 clients, in this order.
+	UserProperties [][2]string
 }
 
 // Downlink commands devices.

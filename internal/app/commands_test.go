@@ -21,6 +21,10 @@ import (
 	"testing"
 	"time"
 
+	mqtt5 "github.com/eclipse/paho.golang/paho"
+	mqtt3 "github.com/eclipse/paho.mqtt.golang"
+
+	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
@@ -207,6 +211,94 @@ func TestDeviceTarget(t *testing.T) {
 		}
 		return fmt.Sprint(page), len(page.Items) == 1 && page.Items[0].Status == mqttgw.StatusAcknowledged && page.Items[0].By == "target boxes"
 	})
+}
+
+// What a device target sends of an event is kept as it was sent, over a restart too, and reaches clients of both versions.
+func TestDeviceTargetEncodings(t *testing.T) {
+	dir := t.TempDir()
+	s, a := start(t, options(dir))
+	for _, encoding := range []string{"data", "binary", "structured"} {
+		s.must("PUT", "/v1/targets/"+encoding, `{"type":"device","config":{"device":"box-${data.v}","topic":"to/${device}/`+encoding+`","encoding":"`+encoding+`"}}`)
+		s.rule("default", encoding, `{"type":["defrost"]}`, encoding)
+	}
+	extensions := []string{"Ce-Subject", "s", "Ce-Zone", "1", "Ce-Big", strings.Repeat("x", 4000), "Ce-Area", "2"}
+	for i, v := range []string{"3", "5"} {
+		header := append([]string{"ce-specversion", "1.0", "ce-id", fmt.Sprint("e", i), "ce-source", "/test", "ce-type", "defrost"}, extensions...)
+		s.must("POST", "/v1/buses/default/events", `{"v":`+v+`}`, header...)
+	}
+	tooMany := []string{"ce-specversion", "1.0", "ce-id", "many", "ce-source", "/test", "ce-type", "defrost"}
+	for i := range 5 {
+		tooMany = append(tooMany, fmt.Sprint("Ce-Big", i), strings.Repeat("x", 4000))
+	}
+	s.must("POST", "/v1/buses/default/events", `{"v":9}`, tooMany...)
+	s.settled("default", 20*time.Second)
+	var dead struct {
+		Items []struct{ Target, Error string }
+	}
+	if err := json.Unmarshal([]byte(s.must("GET", "/v1/deadletters", "")), &dead); err != nil || len(dead.Items) != 1 || dead.Items[0].Target != "binary" {
+		t.Fatalf("%+v, %v, want the one whose properties are too large", dead, err)
+	}
+	if err := a.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s, _ = start(t, options(dir))
+
+	young := make(chan *mqtt5.Publish, 3)
+	nc, err := net.Dial("tcp", s.mqtt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c5 := mqtt5.NewClient(mqtt5.ClientConfig{Conn: nc, OnPublishReceived: []func(mqtt5.PublishReceived) (bool, error){
+		func(p mqtt5.PublishReceived) (bool, error) { young <- p.Packet; return true, nil },
+	}})
+	if _, err := c5.Connect(t.Context(), &mqtt5.Connect{ClientID: "box-5", CleanStart: true, KeepAlive: 60}); err != nil {
+		t.Fatal(err)
+	}
+	defer c5.Disconnect(&mqtt5.Disconnect{}) //nolint:errcheck // the test is over
+	if _, err := c5.Subscribe(t.Context(), &mqtt5.Subscribe{Subscriptions: []mqtt5.SubscribeOptions{{Topic: "to/#", QoS: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	props := func(ps mqtt5.UserProperties) (all []string) {
+		for _, p := range ps {
+			all = append(all, p.Key+"="+p.Value)
+		}
+		return all
+	}
+	for range 3 {
+		p := <-young
+		got := props(p.Properties.User)
+		switch p.Topic {
+		case "to/box-5/data":
+			if got != nil || p.Properties.ContentType != "application/json" || string(p.Payload) != `{"v":5}` {
+				t.Errorf("%s: %v, %s", p.Topic, got, p)
+			}
+		case "to/box-5/binary":
+			want := []string{"specversion=1.0", "id=e1", "source=/test", "type=defrost", "subject=s", "area=2", "big=" + extensions[5], "zone=1"}
+			got = slices.DeleteFunc(got, func(s string) bool { return strings.HasPrefix(s, "time=") })
+			if !slices.Equal(got, want) || p.Properties.ContentType != "application/json" || string(p.Payload) != `{"v":5}` {
+				t.Errorf("%s: %v, want %v; %s", p.Topic, got, want, p)
+			}
+		case "to/box-5/structured":
+			if e, err := event.ParseJSON(p.Payload, event.Limits{}); got != nil || p.Properties.ContentType != "application/cloudevents+json" || err != nil || e.ID != "e1" {
+				t.Errorf("%s: %v, %s", p.Topic, got, p)
+			}
+		}
+	}
+
+	old := make(chan mqtt3.Message, 3)
+	c3 := mqtt3.NewClient(mqtt3.NewClientOptions().AddBroker("tcp://" + s.mqtt).SetClientID("box-3").SetProtocolVersion(4))
+	if token := c3.Connect(); !token.WaitTimeout(20*time.Second) || token.Error() != nil {
+		t.Fatal(token.Error())
+	}
+	defer c3.Disconnect(0)
+	c3.Subscribe("to/#", 1, func(_ mqtt3.Client, m mqtt3.Message) { old <- m })
+	for range 3 {
+		m := <-old
+		e, err := event.ParseJSON(m.Payload(), event.Limits{})
+		if whole := err == nil && e.ID == "e0"; whole != (m.Topic() == "to/box-3/structured") || !whole && string(m.Payload()) != `{"v":3}` {
+			t.Errorf("%s: %s", m.Topic(), m.Payload())
+		}
+	}
 }
 
 // commandDelay is what a flood may add to the way of a command, beside what it adds to any request.

@@ -24,6 +24,6 @@ func (d *downlink) Command(ctx context.Context, c targets.Command) error {
 		return &fault.Error{Kind: fault.Unavailable, Message: "the MQTT listener is off, or not there yet", RetryAfter: time.Second}
 	}
 	_, err := g.SendCommand(ctx, mqttgw.CommandSpec{ID: c.ID, Device: c.Device, Topic: c.Topic, Payload: c.Payload, ContentType: c.ContentType, UTF8: c.UTF8,
-		QoS: c.QoS, Expiry: c.Expiry, By: c.By})
+		QoS: c.QoS, Expiry: c.Expiry, By: c.By, UserProperties: c.UserProperties})
 	return err
 }

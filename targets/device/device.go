@@ -8,6 +8,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -28,7 +29,7 @@ var configSchema []byte
 func Kind() targets.Kind {
 	return targets.Kind{
 		Name: "device",
-		Doc: "Sends each event's data as a command to a device over MQTT. An event is delivered when its command is stored; the command then " +
+		Doc: "Sends each event's data, or the whole event, as a command to a device over MQTT. An event is delivered when its command is stored; the command then " +
 			"waits for its device until it expires.",
 		Example: "kind: Target\nname: boxes\ntype: device\nconfig:\n  device: \"box-${data.box}\"\n  topic: \"cmd/${device}/defrost\"\n" +
 			"  expiry: 10m\n",
@@ -50,11 +51,21 @@ func Kind() targets.Kind {
 
 // config is the config of a target, in the form that config.schema.json describes.
 type config struct {
-	Device string `json:"device"`
-	Topic  string `json:"topic"`
-	QoS    *byte  `json:"qos"`
-	Expiry string `json:"expiry"`
+	Device   string   `json:"device"`
+	Topic    string   `json:"topic"`
+	QoS      *byte    `json:"qos"`
+	Expiry   string   `json:"expiry"`
+	Encoding encoding `json:"encoding"`
 }
+
+// encoding is what of an event a command carries.
+type encoding string
+
+const (
+	encodeData       encoding = "data"       // and the content type
+	encodeBinary     encoding = "binary"     // of the MQTT binding of CloudEvents
+	encodeStructured encoding = "structured" // of the same
+)
 
 // target is a target. It is safe for concurrent use.
 type target struct {
@@ -62,6 +73,7 @@ type target struct {
 	device, topic text
 	qos           byte
 	expiry        time.Duration
+	encoding      encoding
 }
 
 func parse(cfg json.RawMessage) (*target, error) {
@@ -69,7 +81,7 @@ func parse(cfg json.RawMessage) (*target, error) {
 	if err := json.Unmarshal(cfg, &c); err != nil {
 		return nil, fault.Invalidf("", "is not a config of a device target")
 	}
-	t := &target{qos: 1}
+	t := &target{qos: 1, encoding: cmp.Or(c.Encoding, encodeData)}
 	if c.QoS != nil {
 		t.qos = *c.QoS
 	}
@@ -105,12 +117,30 @@ func (t *target) Deliver(ctx context.Context, d targets.Delivery) (targets.Resul
 	if err != nil {
 		return targets.Result{}, &targets.Error{Reason: targets.ReasonTransform, Permanent: true, Err: err}
 	}
-	err = t.downlink.Command(ctx, targets.Command{ID: d.ID, Device: name, Topic: topic, Payload: d.Event.Data, ContentType: d.Event.DataContentType,
-		UTF8: event.IsJSON(d.Event.DataContentType) && utf8.Valid(d.Event.Data), QoS: t.qos, Expiry: t.expiry, By: "target " + d.Target})
-	if err != nil {
+	c := targets.Command{ID: d.ID, Device: name, Topic: topic, QoS: t.qos, Expiry: t.expiry, By: "target " + d.Target}
+	if err := t.encode(&c, d.Event); err != nil {
+		return targets.Result{}, &targets.Error{Reason: targets.ReasonTransform, Permanent: true, Err: err}
+	}
+	if err := t.downlink.Command(ctx, c); err != nil {
 		return targets.Result{}, failure(ctx, err)
 	}
 	return targets.Result{}, nil
+}
+
+// encode puts an event into a command. What version the device speaks is not known before it is connected: the properties are
+// those of MQTT 5, and the payload is all that 3.1.1 gets.
+func (t *target) encode(c *targets.Command, e *event.Event) error {
+	if t.encoding == encodeData {
+		c.Payload, c.ContentType = e.Data, e.DataContentType
+		c.UTF8 = event.IsJSON(e.DataContentType) && utf8.Valid(e.Data)
+		return nil
+	}
+	m, err := event.ToMQTT(e, 5, t.encoding == encodeStructured)
+	if err != nil {
+		return err
+	}
+	c.Payload, c.ContentType, c.UTF8, c.UserProperties = m.Payload, m.ContentType, m.PayloadUTF8, m.UserProperties
+	return nil
 }
 
 // failure is what a refusal of a command is to the lane: what is wrong with the command will be wrong again, the rest may pass.

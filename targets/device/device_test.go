@@ -71,6 +71,46 @@ func TestDeliver(t *testing.T) {
 	}
 }
 
+// A command can carry the whole event, in the modes of the MQTT binding of CloudEvents.
+func TestDeliverEncoded(t *testing.T) {
+	deliver := func(encoding string) targets.Command {
+		t.Helper()
+		s := &sink{}
+		if _, err := open(t, s, `{"device":"a","encoding":"`+encoding+`"}`).Deliver(t.Context(), targettest.Delivery()); err != nil {
+			t.Fatal(err)
+		}
+		return s.got[0]
+	}
+	e := targettest.Event()
+	for _, encoding := range []string{"binary", "structured"} {
+		c := deliver(encoding)
+		got, minted, err := event.FromMQTT(event.MQTTMessage{Payload: c.Payload, Version: 5, ContentType: c.ContentType, UserProperties: c.UserProperties},
+			event.MQTTDefaults{}, event.Limits{})
+		if err != nil || minted || !c.UTF8 {
+			t.Fatalf("%s: %+v, %v", encoding, c, err)
+		}
+		want := *e
+		if encoding == "binary" { // every extension is text there
+			want.Extensions = []event.Attribute{{Name: "flag", Value: "true"}, {Name: "n", Value: "-7"}, {Name: "partitionkey", Value: "box 17"}}
+		}
+		if diff := cmp.Diff(want.ID+want.Source+want.Type+want.Subject+want.DataSchema, got.ID+got.Source+got.Type+got.Subject+got.DataSchema); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", encoding, diff)
+		}
+		if diff := cmp.Diff(want.Extensions, got.Extensions); diff != "" || !got.Time.Equal(want.Time) || got.DataContentType != want.DataContentType {
+			t.Errorf("%s: %+v", encoding, got)
+		}
+	}
+	if c := deliver("binary"); string(c.Payload) != string(e.Data) || c.ContentType != e.DataContentType {
+		t.Errorf("binary: %+v", c)
+	}
+	if c := deliver("structured"); c.ContentType != event.StructuredType || c.UserProperties != nil {
+		t.Errorf("structured: %+v", c)
+	}
+	if c := deliver("data"); c.UserProperties != nil || c.ContentType != e.DataContentType {
+		t.Errorf("data: %+v", c)
+	}
+}
+
 // What an event does not have is said at once; whether trying again can help depends on what is wrong.
 func TestDeliverFails(t *testing.T) {
 	timeout, cancel := context.WithTimeout(t.Context(), 0)
@@ -104,12 +144,13 @@ func TestDeliverFails(t *testing.T) {
 func TestDefinition(t *testing.T) {
 	kinds := targets.NewCatalog(device.Kind())
 	for pointer, config := range map[string]string{
-		"/config/device":  `{"device":"${data..x}"}`,
-		"/config/topic":   `{"device":"a","topic":"${x.y}"}`,
-		"/config/expiry":  `{"device":"a","expiry":"soon"}`,
-		"/config/qos":     `{"device":"a","qos":3}`,
-		"/config/retain":  `{"device":"a","retain":true}`,
-		"/config/device:": `{"device":"${device}"}`,
+		"/config/device":   `{"device":"${data..x}"}`,
+		"/config/topic":    `{"device":"a","topic":"${x.y}"}`,
+		"/config/expiry":   `{"device":"a","expiry":"soon"}`,
+		"/config/qos":      `{"device":"a","qos":3}`,
+		"/config/encoding": `{"device":"a","encoding":"xml"}`,
+		"/config/retain":   `{"device":"a","retain":true}`,
+		"/config/device:":  `{"device":"${device}"}`,
 	} {
 		if _, err := targets.ParseDefinition(document(config), kinds); err == nil || !strings.Contains(err.Error(), pointer) {
 			t.Errorf("%s gives %v, want a complaint at %s", config, err, pointer)

@@ -4,6 +4,7 @@ package mqttgw_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -273,5 +274,56 @@ func TestPublishQuota(t *testing.T) {
 	}
 	for i := range uint16(20) {
 		old.ack(packet.TypePuback, i+1, packet.Success)
+	}
+}
+
+// A device has one quota, however often it connects and with however many client ids. Who is no device has one for each client id.
+func TestPublishQuotaIsOfTheDevice(t *testing.T) {
+	d := defined(t, `{"name":"p","password":{"value":"x"},"publishRate":{"perSecond":0.001,"burst":4}}`,
+		`{"name":"old","password":{"value":"x"},"publishRate":{"perSecond":200,"burst":1}}`,
+		`{"kind":"DevicePolicy","name":"default","publishRate":{"perSecond":0.001,"burst":1}}`)
+	s := start(t, func(o *mqttgw.Options) { o.Directory = d })
+	login := credentials("p", "x")
+	s.connect(packet.V5, "1", login).publish("t", "1")
+	one := s.connect(packet.V5, "1", login) // takes the client id over
+	one.publish("t", "2")
+	two := s.connect(packet.V5, "2", login)
+	two.publish("t", "3")
+	one.publish("t", "4")
+	two.send(publish("t", "5", 1, 5))
+	two.ack(packet.TypePuback, 5, packet.QuotaExceeded)
+	for _, c := range []*client{one, two} {
+		c.send(&packet.Disconnect{Kind: packet.TypeDisconnect})
+		c.drain()
+	}
+	three := s.connect(packet.V5, "3", login)
+	three.send(publish("t", "6", 1, 6))
+	three.ack(packet.TypePuback, 6, packet.QuotaExceeded)
+	// Another rate is another quota.
+	define(t, d, `{"name":"p","password":{"value":"x"},"publishRate":{"perSecond":0.001,"burst":2}}`)
+	d.Enforce()
+	three.publish("t", "7")
+
+	s.connect(packet.V5, "a").publish("t", "1")
+	again := s.connect(packet.V5, "a")
+	again.send(publish("t", "2", 1, 8))
+	again.ack(packet.TypePuback, 8, packet.QuotaExceeded)
+	s.connect(packet.V5, "b").publish("t", "1")
+
+	// 3.1.1 clients wait for each other.
+	began := time.Now()
+	old := []*client{s.connect(packet.V311, "1", credentials("old", "x")), s.connect(packet.V311, "2", credentials("old", "x"))}
+	for i := range uint16(10) {
+		for _, c := range old {
+			c.send(publish("t", "x", 1, i+1))
+		}
+	}
+	for i := range uint16(10) {
+		for _, c := range old {
+			c.ack(packet.TypePuback, i+1, packet.Success)
+		}
+	}
+	if d := time.Since(began); d < 90*time.Millisecond {
+		t.Errorf("20 messages at 200 a second took %s", d)
 	}
 }

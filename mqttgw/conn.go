@@ -54,7 +54,7 @@ type conn struct {
 
 	lastSeen atomic.Int64           // when the last packet came, in Unix nanoseconds
 	rights   atomic.Pointer[rights] // nil = everything is allowed
-	quota    atomic.Pointer[quota]  // of publishes; nil = none; what it points to is the reader's
+	quota    atomic.Pointer[quota]  // of publishes, which other connections may share; nil = none; changed under mu
 
 	mu          sync.Mutex        // taken inside the session's
 	room        *sync.Cond        // guarded by mu; of mu; nil until somebody waits: for the admission of the next packet, or the writer's end
@@ -489,6 +489,7 @@ func (c *conn) detach(clean bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.detached = true
+	c.g.quotas.drop(c.quota.Swap(nil), c.g.now())
 	if c.gone != nil {
 		close(c.gone)
 	}

@@ -115,6 +115,7 @@ type Gateway struct {
 	gate       gate
 	lifecycle  lifecycle
 	presence   presence
+	quotas     quotas
 	recorder   *recorder   // nil without Options.Sessions
 	commands   *commands   // nil without Options.Commands
 	broadcasts *broadcasts // nil without Options.Broadcasts

@@ -249,12 +249,21 @@ func (c *conn) judge(id *identity, clientID string) (why string) {
 		c.g.log.Debug("no rights for a client", "clientId", clientID, "principal", id.principal, "err", err)
 		return authRights
 	}
-	if c.standing.rate != s.rate {
-		c.quota.Store(newQuota(s.rate, c.g.now()))
-	}
+	c.limit(&s, &who)
 	c.rights.Store(r)
 	c.who, c.standing = id, s
 	return ""
+}
+
+// limit puts the quota of a standing in force. A connection that has ended needs none. mu is held.
+func (c *conn) limit(s *standing, who *subject) {
+	old := c.quota.Load()
+	var q *quota
+	if s.rate != nil && !c.detached {
+		q = c.g.quotas.hold(newQuotaKey(s, who), c.g.now())
+	}
+	c.quota.Store(q)
+	c.g.quotas.drop(old, c.g.now())
 }
 
 // reconsider is judge for a connection that has been judged before. It ends it if it may not stay.

@@ -127,19 +127,17 @@ func (c *conn) admitPublish(topic string, retain bool) error {
 		return nil
 	}
 	wait := q.take(c.g.now())
-	switch {
-	case wait == 0:
-		return nil
-	case c.version == packet.V5:
+	for wait > 0 && c.version != packet.V5 && c.pause(wait) { // then another connection may have been quicker
+		wait = q.take(c.g.now())
+	}
+	if wait > 0 {
 		return &packet.Error{Code: packet.QuotaExceeded, Detail: "more messages than the client may publish"}
 	}
-	c.pause(wait)
-	q.take(c.g.now())
 	return nil
 }
 
-// pause keeps the reader from reading for a while, or until the connection ends.
-func (c *conn) pause(d time.Duration) {
+// pause keeps the reader from reading for a while, or until the connection ends. It reports whether the time has passed.
+func (c *conn) pause(d time.Duration) bool {
 	over := false
 	timer := time.AfterFunc(d, func() {
 		c.mu.Lock()
@@ -153,6 +151,7 @@ func (c *conn) pause(d time.Duration) {
 	for !over && c.why == nil && !c.out.broken {
 		c.wait()
 	}
+	return over
 }
 
 // store hands an event to the stream that its mapping sends it to, as Publisher.Publish does.

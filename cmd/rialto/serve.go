@@ -107,7 +107,7 @@ The first start writes a key that may do everything to admin.key in the data dir
 	f.StringVar(&s.egressAllow, "egress-allow", "", "what targets may reach although it is not public: networks and addresses, for all ports or for some, such as 10.1.0.0/16,10.2.0.7:8443,[fd00::/8]:443")
 	f.StringVar(&s.tlsCert, "tls-cert", "", "certificate chain (PEM): HTTP and MQTT speak TLS; several, separated by commas, serve several host names; renewed files are noticed")
 	f.StringVar(&s.tlsKey, "tls-key", "", "private key of each certificate (PEM)")
-	f.StringVar(&s.clientCA, "client-ca", "", "clients, of HTTP and MQTT, must show a certificate signed by this CA (PEM)")
+	f.StringVar(&s.clientCA, "client-ca", "", "clients, of HTTP and MQTT, must show a certificate signed by this CA (PEM), but for hooks, whose sources say whom they trust")
 	f.StringVar(&s.mqttClientCA, "mqtt-client-ca", "", "instead, MQTT clients may show a certificate signed by this CA (PEM), which is their identity")
 	f.BoolVar(&s.mqttRequireCert, "mqtt-require-cert", false, "they must")
 	f.StringVar(&s.mqttCertName, "mqtt-cert-name", "uri,dns,cn", "where the identity stands in a certificate: the first of these names that it has")

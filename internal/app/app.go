@@ -457,7 +457,7 @@ func (a *App) startHTTP(context.Context) error {
 		return err
 	}
 	handler, err := api.New(api.Options{Bridge: api.OnBridge(a.bridge), Store: a.store, Keys: a.keys, Providers: a.providers, Audit: a.audit, Kinds: a.kinds(), Changes: a.changes, Declared: a.declaredBy(), Sources: a.sources, Links: a.links, Inlets: a.inlets, Functions: a.functions, Clients: a.clients(), Commands: a.commander(), Schemas: a.schemas,
-		Anonymous: a.o.Anonymous, Limits: event.Limits{MaxData: a.o.MaxData}, MaxDelay: a.o.ScheduledMaxDelay, Version: a.o.Version, Listeners: a.listeners, InForce: a.defs.await, Checks: a.checks,
+		Anonymous: a.o.Anonymous, ClientCerts: a.o.ClientCA != "", Limits: event.Limits{MaxData: a.o.MaxData}, MaxDelay: a.o.ScheduledMaxDelay, Version: a.o.Version, Listeners: a.listeners, InForce: a.defs.await, Checks: a.checks,
 		Logger: a.o.Logger, Registerer: a.registry, Gatherer: a.registry})
 	if err != nil {
 		return errors.Join(err, a.httpLn.Close())

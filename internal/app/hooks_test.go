@@ -176,15 +176,18 @@ func (s *server) hookFlood(t *testing.T, pid, conns int) {
 		if n := flooded.rate(&flooded.sent); n < floodRate*9/10 {
 			t.Errorf("only %.0f hooks a second were sent", n)
 		}
-		if more(b, a) <= floodBar {
+		if more(b, a) <= floodBar || b-a < noise {
 			return
 		}
 	}
 	t.Errorf("good hooks are more than %d %% slower in a flood, three times", floodBar)
 }
 
-// floodBar is by how many percent a flood may slow good hooks down.
-const floodBar = 10
+// floodBar is by how many percent a flood may slow good hooks down; noise is what the machine makes of two equal turns at times.
+const (
+	floodBar = 10
+	noise    = 250 * time.Microsecond
+)
 
 // more is by how many percent d is more than base.
 func more(d, base time.Duration) float64 { return 100 * (float64(d)/float64(base) - 1) }

@@ -77,14 +77,15 @@ func (o *Options) tlsConfig() (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pairs.get}, nil
 }
 
-// httpTLS is the configuration of the HTTP listener.
+// httpTLS is the configuration of the HTTP listener. With ClientCA the API refuses who shows no certificate, and not the handshake: hooks
+// come from products that have none.
 func (o *Options) httpTLS() (*tls.Config, error) {
 	cfg, err := o.tlsConfig()
 	if err != nil || o.ClientCA == "" {
 		return cfg, err
 	}
 	cfg.NextProtos = []string{"h2", "http/1.1"} // the server adds them to what it is given, and not to what comes from the file
-	return clientCA(cfg, o.ClientCA, tls.RequireAndVerifyClientCert)
+	return clientCA(cfg, o.ClientCA, tls.VerifyClientCertIfGiven)
 }
 
 // mqttTLS is the configuration of an MQTT listener with TLS.

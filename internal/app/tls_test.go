@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -197,5 +198,60 @@ func TestClientCAIsReadAgain(t *testing.T) {
 	trust(srv.keyFile)
 	if err := connect(); err != nil {
 		t.Error(err)
+	}
+}
+
+// With --client-ca the API is for clients with a certificate, hooks are for all but those whose source demands one, and a certificate
+// of somebody else lets nobody in.
+func TestClientCertificatesOfTheAPIAndOfHooks(t *testing.T) {
+	dir := t.TempDir()
+	ca, other := newCA(t, dir, "ca"), newCA(t, dir, "other")
+	srv := issue(t, dir, "srv", ca, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	usage := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	own := issue(t, dir, "own", ca, &x509.Certificate{DNSNames: []string{"sender.example"}, ExtKeyUsage: usage})
+	foreign := issue(t, dir, "foreign", other, &x509.Certificate{DNSNames: []string{"sender.example"}, ExtKeyUsage: usage})
+	o := options(filepath.Join(dir, "data"))
+	o.TLSCert, o.TLSKey, o.ClientCA = srv.certFile, srv.keyFile, ca.certFile
+	s, _ := start(t, o)
+	send := func(method, path, body string, certs ...tls.Certificate) (int, error) {
+		t.Helper()
+		cfg := &tls.Config{RootCAs: ca.pool(), GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if len(certs) == 0 {
+				return &tls.Certificate{}, nil
+			}
+			return &certs[0], nil // also one that the server does not ask for
+		}}
+		tr := &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true}
+		defer tr.CloseIdleConnections()
+		req, err := http.NewRequest(method, strings.Replace(s.url, "http:", "https:", 1)+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+s.key)
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := (&http.Client{Transport: tr, Timeout: 10 * time.Second}).Do(req)
+		if err != nil {
+			return 0, err
+		}
+		return resp.StatusCode, resp.Body.Close()
+	}
+	expect := func(want int, method, path, body string, certs ...tls.Certificate) {
+		t.Helper()
+		if got, err := send(method, path, body, certs...); got != want || err != nil {
+			t.Errorf("%s %s with %d certificates: %d, %v, want %d", method, path, len(certs), got, err, want)
+		}
+	}
+	const open = `{"type":"webhook","config":{"provider":"generic","bearer":{"value":"%s"}}}`
+	const closed = `{"type":"webhook","config":{"provider":"generic","clientCertificate":{"names":["sender.example"]}}}`
+	expect(http.StatusCreated, "PUT", "/v1/sources/open", fmt.Sprintf(open, s.key), own.pair())
+	expect(http.StatusCreated, "PUT", "/v1/sources/closed", closed, own.pair())
+	expect(http.StatusForbidden, "GET", "/v1/buses", "")
+	expect(http.StatusForbidden, "GET", "/livez", "")
+	expect(http.StatusForbidden, "GET", "/hooks", "")
+	expect(http.StatusNoContent, "POST", "/hooks/open", `{}`)
+	expect(http.StatusForbidden, "POST", "/hooks/closed", `{}`)
+	expect(http.StatusNoContent, "POST", "/hooks/closed", `{}`, own.pair())
+	if status, err := send("POST", "/hooks/open", `{}`, foreign.pair()); err == nil {
+		t.Errorf("a certificate of another CA is answered %d", status)
 	}
 }

@@ -101,11 +101,13 @@ type Options struct {
 	// Functions are those of the kind Function, which Kinds must have then. nil = there are none.
 	Functions Functions
 
-	Anonymous bool          // who sends no key may do everything: for a loopback listener only
-	Limits    event.Limits  // of ingested events
-	MaxDelay  time.Duration // how long events may be scheduled ahead; 0 = 365 days
-	Version   string        // of the program, for /openapi.json and the page
-	Listeners func() []Listener
+	Anonymous bool // who sends no key may do everything: for a loopback listener only
+	// ClientCerts refuses requests over connections without a certificate that the listener has verified, but for hooks and consents.
+	ClientCerts bool
+	Limits      event.Limits  // of ingested events
+	MaxDelay    time.Duration // how long events may be scheduled ahead; 0 = 365 days
+	Version     string        // of the program, for /openapi.json and the page
+	Listeners   func() []Listener
 	// InForce blocks until a definition is in force at a revision or a later one, for revision 0 until it is gone, or
 	// until ctx is done. nil does not wait.
 	InForce func(ctx context.Context, k store.Key, revision uint64)

@@ -94,6 +94,7 @@ var (
 	errPanicked    = errors.New("handler panicked")
 	errForeignHost = &httpError{kind: problemForbidden,
 		detail: "anonymous access is for this machine only: the Host header must be localhost or a loopback address"}
+	errNoCertificate = &httpError{kind: problemForbidden, detail: "a client certificate is needed here, and this connection has none"}
 )
 
 // problem says what an error is to the client.

@@ -97,8 +97,8 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			a.recovered(w, r, p)
 		}
 	}()
-	if a.o.Anonymous && !loopbackHost(r.Host) && !strings.HasPrefix(r.URL.Path, "/hooks/") && !strings.HasPrefix(r.URL.Path, "/consents/") { // both trust nobody unproved
-		a.fail(w, r, errForeignHost)
+	if err := a.admit(r); err != nil {
+		a.fail(w, r, err)
 		return
 	}
 	bus, ingest := between(r, "/v1/buses/", "/events")
@@ -116,6 +116,19 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.mux.ServeHTTP(w, r)
+}
+
+// admit refuses what nobody may ask from where it comes from. Hooks and consents trust nobody unproved, and come from anywhere.
+func (a *API) admit(r *http.Request) error {
+	foreign := a.o.Anonymous && !loopbackHost(r.Host)
+	bare := a.o.ClientCerts && (r.TLS == nil || len(r.TLS.VerifiedChains) == 0)
+	switch {
+	case !foreign && !bare, strings.HasPrefix(r.URL.Path, "/hooks/"), strings.HasPrefix(r.URL.Path, "/consents/"):
+		return nil
+	case bare:
+		return errNoCertificate
+	}
+	return errForeignHost
 }
 
 // between recognises a POST to a path of one name between two texts, unless something in it is escaped.

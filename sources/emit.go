@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -110,8 +111,9 @@ func withExtension(x []event.Attribute, name string, value any) []event.Attribut
 type refusedData struct {
 	Source string `json:"source"` // the name of the source
 	Reason string `json:"reason"`
-	Bytes  int    `json:"bytes"`  // of the data
-	SHA256 string `json:"sha256"` // of the data
+	Bytes  int64  `json:"bytes"` // of the data; of what was not read, of the body
+	// SHA256 is of the data; "" if it was not read.
+	SHA256 string `json:"sha256,omitempty"`
 }
 
 // refusal makes what is stored in the place of an event that cannot be. Its id follows from the event, so that a repeat is a
@@ -121,12 +123,35 @@ func (in *instance) refusal(ev *event.Event, why error, now time.Time) *event.Re
 		in.s.log.Warn("event refused", "source", in.def.Name, "refused", in.tally.refused.Load(), "bytes", len(ev.Data), "err", why)
 	}
 	source, id, sum := in.refusalKey(ev)
-	data, err := json.Marshal(refusedData{in.def.Name, why.Error(), len(ev.Data), sum})
+	return in.refusedRecord(source, id, now, refusedData{in.def.Name, why.Error(), int64(len(ev.Data)), sum})
+}
+
+func (in *instance) refusedRecord(source, id string, now time.Time, d refusedData) *event.Record {
+	data, err := json.Marshal(d)
 	if err != nil {
 		data = []byte("{}") // strings and numbers always marshal
 	}
 	return &event.Record{Event: event.Event{ID: id, Source: source, Type: RefusedType,
 		Subject: in.def.Name, Time: now, DataContentType: "application/json", Data: data}}
+}
+
+// unreadWithin bounds the commit of what stands for something that was not read: the answer waits for it.
+const unreadWithin = 2 * time.Second
+
+// unread stores what stands for something that was not read. Nothing is known of it but its size, from which the id follows: who tries
+// the same again and again makes one event while the bus remembers.
+func (in *instance) unread(ctx context.Context, u *Unread) {
+	ctx, cancel := context.WithTimeoutCause(ctx, unreadWithin, errors.New("the log does not answer in time"))
+	defer cancel()
+	source, id, _ := in.refusalKey(&event.Event{Source: "/hooks/" + in.def.Name, ID: fmt.Sprintf("unread, %d bytes", u.Bytes)})
+	rec := in.refusedRecord(source, id, in.s.o.Now(), refusedData{Source: in.def.Name, Reason: u.Error(), Bytes: u.Bytes})
+	receipts, err := in.ingest(ctx, []*event.Record{rec})
+	if err == nil {
+		err = receipts[0].Err
+	}
+	if err != nil {
+		in.s.log.Error("what stands for a request that was not read is not stored", "source", in.def.Name, "bus", in.def.Bus, "err", err)
+	}
 }
 
 // refusalKey is the source and the id of what stands for an event, and the hash of its data.

@@ -27,9 +27,22 @@ type Source interface {
 // HookHandler is a Source that is sent to, behind POST /hooks/{source}. Its Run does what has to be done beside that.
 type HookHandler interface {
 	// ServeHook answers a request, from many goroutines. If it returns an error it has written nothing, and the error
-	// becomes the answer: a *fault.Error of its kind.
+	// becomes the answer: a *fault.Error of its kind, or an *Unread with one.
 	ServeHook(w http.ResponseWriter, r *http.Request, emit Emit) error
 }
+
+// Unread is the error of a hook that knows who sends, and does not read what because it is larger than can be stored. An event of type
+// RefusedType stands for it.
+type Unread struct {
+	Err   error // the answer
+	Bytes int64 // that were announced, or that there are at least
+}
+
+// Error is that of the answer.
+func (u *Unread) Error() string { return u.Err.Error() }
+
+// Unwrap returns the answer.
+func (u *Unread) Unwrap() error { return u.Err }
 
 // Kind is a sort of source. Kinds are listed in internal/app; there is no registration.
 type Kind struct {

@@ -33,7 +33,7 @@ type Status struct {
 	Rate      float64    `json:"rate"`               // events stored a second, over the last minute
 	Stored    uint64     `json:"stored"`             // events since the process began, and so on
 	Duplicate uint64     `json:"duplicates"`         // dropped as known
-	Refused   uint64     `json:"refused"`            // cannot be stored: each is an event io.rialto.source.refused, but for what a hook has not read (413)
+	Refused   uint64     `json:"refused"`            // cannot be stored: each is an event io.rialto.source.refused, but for what was too large to be verified (413)
 	Rejected  uint64     `json:"rejected"`           // requests that were not proved: 401 or 403, nothing of them is kept
 	LastEvent *time.Time `json:"lastEvent,omitempty"`
 	LastError *LastError `json:"lastError,omitempty"`

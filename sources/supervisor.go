@@ -186,6 +186,10 @@ func (s *Supervisor) ServeHook(name string, w http.ResponseWriter, r *http.Reque
 		return &fault.Error{Kind: fault.Unavailable, Message: why, RetryAfter: pausedRetry}
 	}
 	err := (*h).ServeHook(w, r, in.emit)
+	if unread := (*Unread)(nil); errors.As(err, &unread) {
+		in.unread(r.Context(), unread)
+		err = unread.Err
+	}
 	in.answered(err)
 	return err
 }

@@ -130,7 +130,7 @@ const sourceStatusSchema = `{
     "rate": {"type": "number", "description": "events stored a second, over the last minute"},
     "stored": {"type": "integer", "description": "events since the process began"},
     "duplicates": {"type": "integer", "description": "events that were known already"},
-    "refused": {"type": "integer", "description": "events that can never be stored; an event io.rialto.source.refused stands for each, but for bodies of hooks that were too large to be read"},
+    "refused": {"type": "integer", "description": "events that can never be stored; an event io.rialto.source.refused stands for each, but for bodies of hooks that were too large to be verified"},
     "rejected": {"type": "integer", "description": "requests that were not proved, answered with 401 or 403"},
     "lastEvent": {"type": "string", "format": "date-time"},
     "lastError": {"type": "object", "description": "why it ended last; of a hook, why the last request was not taken (413, 500, 503, 507), until one is", "properties": {"at": {"type": "string", "format": "date-time"}, "message": {"type": "string"}}}

@@ -35,6 +35,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/secret"
 	"github.com/rialto-bridge/rialto/sources"
+	"github.com/rialto-bridge/rialto/sources/sourcetest"
 	"github.com/rialto-bridge/rialto/sources/webhook"
 )
 
@@ -619,6 +620,51 @@ func TestEqualBodies(t *testing.T) {
 			}
 			if st, _ := w.s.Status("s"); len(w.log.Events()) != c.stored || st.Duplicate != uint64(c.again) {
 				t.Errorf("%d events are stored, and the status is %+v", len(w.log.Events()), st)
+			}
+		})
+	}
+}
+
+// Of a body that is too large an event tells if the head of the request proves who sends it; if nothing can, it is counted and shown.
+func TestTooLarge(t *testing.T) {
+	signed := `{"provider":"generic","bearer":{"value":"b"},"secret":{"value":"x"},"signature":{"header":"X-Sig"}}`
+	for _, c := range []struct {
+		name, config, token string
+		announced           bool
+		status              int
+		stored, refused     int
+	}{
+		{"a bearer", `{"provider":"generic","bearer":{"value":"b"}}`, "b", true, 413, 1, 2},
+		{"a bearer, and no length", `{"provider":"generic","bearer":{"value":"b"}}`, "b", false, 413, 1, 2},
+		{"another bearer", `{"provider":"generic","bearer":{"value":"b"}}`, "c", true, 403, 0, 0},
+		{"a token of GitLab", `{"provider":"gitlab","secret":{"value":"b"}}`, "b", true, 413, 1, 2},
+		{"a bearer beside a signature", signed, "b", true, 413, 0, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, func(string) string { return c.config }, nil)
+			w.cl = &http.Client{Transport: &http.Transport{ExpectContinueTimeout: sourcetest.Patience}} // the server need not take what it refuses
+			t.Cleanup(w.cl.CloseIdleConnections)
+			for range 2 {
+				var body io.Reader = bytes.NewReader(make([]byte, sourcetest.MaxData+1))
+				if !c.announced {
+					body = io.MultiReader(body)
+				}
+				r, err := http.NewRequest(http.MethodPost, w.url, body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header = http.Header{"Authorization": {"Bearer " + c.token}, "X-Gitlab-Token": {c.token}, "X-Sig": {"00"}, "Expect": {"100-continue"}}
+				if status, answer := w.send(t, r); status != c.status && !(c.status == 403 && status == 401) {
+					t.Errorf("answered %d %s", status, answer)
+				}
+			}
+			evs := w.log.Events()
+			if st, _ := w.s.Status("s"); len(evs) != c.stored || st.Refused != uint64(c.refused) || (st.LastError != nil) != (c.refused > 0) {
+				t.Errorf("stored %+v, status %+v", evs, st)
+			}
+			want := fmt.Sprintf(`{"source":"s","reason":"the body is larger than %d bytes","bytes":%d}`, sourcetest.MaxData, sourcetest.MaxData+1)
+			if len(evs) > 0 && (evs[0].Type != sources.RefusedType || string(evs[0].Data) != want) {
+				t.Errorf("stored %s %s, want %s", evs[0].Type, evs[0].Data, want)
 			}
 		})
 	}

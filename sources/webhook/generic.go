@@ -63,7 +63,10 @@ func openGeneric(h *hook) (receiver, error) {
 		}
 		g.proofs = append(g.proofs, func(r *request) error { return s.verify(h, r) })
 	} else {
-		g.proofs = append(g.proofs, (*request).read)
+		g.proofs = append(g.proofs, func(r *request) error {
+			r.known = true
+			return r.read()
+		})
 	}
 	for name, text := range c.Event.all() {
 		v, err := parseValue(text)

@@ -89,5 +89,6 @@ func (h *hook) proveGitLab(r *request) error {
 	if !equalAny(secrets, token) {
 		return errToken
 	}
+	r.known = true
 	return r.read()
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/sources"
 )
 
 // request is a request of which the body is read by read.
@@ -20,6 +21,7 @@ type request struct {
 	limit int // of the body
 	now   time.Time
 	stamp string // when it was signed, as the sender wrote it; "" = that is not signed
+	known bool   // the head alone has proved who sends
 	room  *room
 	held  int64 // of the room
 }
@@ -57,14 +59,23 @@ func (h *hook) accept(r *http.Request) (*request, error) {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		return nil, fault.New(fault.Unsupported, "the body must not be compressed")
 	}
-	if r.ContentLength > int64(limit) {
-		return nil, fault.New(fault.TooLarge, "the body is larger than %d bytes", limit)
-	}
 	return &request{Request: r, limit: limit, now: h.env.Now(), room: &h.room}, nil
+}
+
+// tooLarge is the answer to a body that is not read.
+func (r *request) tooLarge() error {
+	err := fault.New(fault.TooLarge, "the body is larger than %d bytes", r.limit)
+	if !r.known {
+		return err
+	}
+	return &sources.Unread{Err: err, Bytes: max(r.ContentLength, int64(len(r.body)))}
 }
 
 // read reads the body: memory for what has come and not for what is announced, unless that is little.
 func (r *request) read() (err error) {
+	if r.ContentLength > int64(r.limit) {
+		return r.tooLarge()
+	}
 	if n := r.ContentLength; n >= 0 && n <= smallBytes {
 		r.body = make([]byte, n)
 		_, err = io.ReadFull(r.Body, r.body)
@@ -80,7 +91,7 @@ func (r *request) read() (err error) {
 	case err != nil:
 		return &fault.Error{Kind: fault.Invalid, Message: "the body is not complete", Err: err}
 	case len(r.body) > r.limit:
-		return fault.New(fault.TooLarge, "the body is larger than %d bytes", r.limit)
+		return r.tooLarge()
 	}
 	return nil
 }

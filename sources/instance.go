@@ -105,9 +105,11 @@ func (in *instance) rest() {
 		err := in.s.o.Leases.Hold(in.ctx, "source."+in.def.Name, func(ctx context.Context) error {
 			return in.s.o.Positions.pause(ctx, in.def.Name)
 		})
-		if err == nil || !in.pause(wait) {
+		if err == nil || in.ctx.Err() != nil {
 			break
 		}
+		in.s.log.Warn("it is not noted that a source is paused, and tried again", "source", in.def.Name, "err", err)
+		in.pause(wait)
 		wait = min(2*wait, in.s.o.MaxBackoff)
 	}
 	<-in.ctx.Done()

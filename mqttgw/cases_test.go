@@ -37,7 +37,7 @@ var covered = map[string]func(*testing.T){
 	"session-expiry-change":    TestSessionExpiryInDisconnect,
 	"will-delay":               TestWillDelay,
 	"retained-many":            TestManyRetained,
-	"retained-qos":             TestManyRetained,
+	"retained-qos":             TestRetainedQoS,
 	"retained-clear":           TestRetainedMessages,
 	"shared-offline-member":    TestSharedWithAnAwayMember,
 	"shared-retained":          TestRetainHandling,
@@ -48,9 +48,9 @@ var covered = map[string]func(*testing.T){
 	"slow-reader":              TestStalledSubscriber,
 	"keepalive-large":          TestKeepAlive,
 	"subscription-ids":         TestOverlappingSubscriptionsAreOneMessage,
-	"message-expiry":           TestMessageExpiry,
+	"message-expiry":           TestMessageExpiryWhileAway,
 	"ack-properties":           TestAcksCarryNothingOfThePublish,
-	"connect-stall":            TestSilenceBeforeConnect,
+	"connect-stall":            all(TestSilenceBeforeConnect, TestSilenceInTheHandshake),
 	"queue-limit-zero":         TestGoneMessagesAreCounted,
 	"will-access":              TestWillNeedsTheRight,
 	"access-template":          TestTemplateValuesAreLiterals,
@@ -58,6 +58,15 @@ var covered = map[string]func(*testing.T){
 	"access-two-users":         TestTwoPrincipals,
 	"tls-identity":             TestCertificateIsTheIdentity,
 	"reconnect-storm":          TestReconnectStorm,
+}
+
+// all is for a case that several tests cover.
+func all(tests ...func(*testing.T)) func(*testing.T) {
+	return func(t *testing.T) {
+		for _, test := range tests {
+			test(t)
+		}
+	}
 }
 
 func TestEveryCaseHasATest(t *testing.T) {

@@ -4,6 +4,7 @@ package mqttgw_test
 
 import (
 	"crypto/tls"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -241,6 +242,70 @@ func TestSilenceBeforeConnect(t *testing.T) {
 				}
 				if took := time.Since(begin); took != 5*time.Second {
 					t.Errorf("closed after %s, want 5 s", took)
+				}
+				s.stop()
+			})
+		})
+	}
+}
+
+// clientHello is the first flight of a TLS client.
+func clientHello(t *testing.T) []byte {
+	t.Helper()
+	a, b := net.Pipe()
+	defer a.Close()
+	go func() {
+		defer b.Close()
+		tls.Client(b, &tls.Config{ServerName: "gw", MinVersion: tls.VersionTLS12}).Handshake() //nolint:errcheck // nobody answers
+	}()
+	hello := make([]byte, 4096)
+	n, err := a.Read(hello)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hello[:n]
+}
+
+// A TLS handshake that comes to a stand takes no longer than a CONNECT that does not come, wherever it stands.
+func TestSilenceInTheHandshake(t *testing.T) {
+	for name, tt := range map[string]struct {
+		sent func(hello []byte) []byte
+		read bool
+	}{
+		"nothing":                    {func([]byte) []byte { return nil }, true},
+		"half a hello":               {func(b []byte) []byte { return b[:len(b)/2] }, true},
+		"a hello":                    {func(b []byte) []byte { return b }, true},
+		"a hello, and reads nothing": {func(b []byte) []byte { return b }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ca := newAuthority(t)
+			cfg := ca.server(tls.NoClientCert)
+			synctest.Test(t, func(t *testing.T) {
+				reg := prometheus.NewRegistry()
+				s := startPipesOn(t, func(ln net.Listener) net.Listener { return tls.NewListener(ln, cfg) }, func(o *mqttgw.Options) { o.Registerer = reg })
+				hello := clientHello(t)
+				c := s.open(packet.V5)
+				begin := time.Now()
+				c.raw(tt.sent(hello))
+				if tt.read {
+					if err := c.SetReadDeadline(time.Time{}); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := io.Copy(io.Discard, c); err != nil {
+						t.Error(err)
+					}
+				} else {
+					time.Sleep(5 * time.Second) // of the bubble
+					synctest.Wait()
+					if n, err := c.Read(make([]byte, 1)); err != io.EOF {
+						t.Errorf("read %d bytes, %v, want the end", n, err)
+					}
+				}
+				if took := time.Since(begin); took != 5*time.Second {
+					t.Errorf("closed after %s, want 5 s", took)
+				}
+				if n := metric(t, reg, "rialto_mqtt_refused_total", "timeout"); n != 1 {
+					t.Errorf("%v connections counted, want 1", n)
 				}
 				s.stop()
 			})

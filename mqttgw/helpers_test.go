@@ -281,8 +281,14 @@ func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
 func startPipes(t testing.TB, with ...setup) *server {
 	t.Helper()
+	return startPipesOn(t, func(ln net.Listener) net.Listener { return ln }, with...)
+}
+
+// startPipesOn is startPipes with a listener on top.
+func startPipesOn(t testing.TB, on func(net.Listener) net.Listener, with ...setup) *server {
+	t.Helper()
 	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
-	s := startOn(t, p, with...)
+	s := startOn(t, on(p), with...)
 	s.dial = func() (net.Conn, error) {
 		a, b := net.Pipe()
 		select {

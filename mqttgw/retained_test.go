@@ -125,6 +125,25 @@ func TestManyRetained(t *testing.T) {
 	}
 }
 
+// A retained message comes with the lower QoS of the two, also through a wildcard.
+func TestRetainedQoS(t *testing.T) {
+	versions(t, func(t *testing.T, v packet.Version) {
+		w := newWorld(t)
+		p := w.now.connect(v, "p")
+		for published := range byte(3) {
+			p.retain("test/a", fmt.Sprint(published), published, nil)
+			for granted := range byte(3) {
+				c := w.now.connect(v, "c")
+				c.subscribe(granted, "test/+")
+				m := recv[*packet.Publish](c)
+				if m.QoS != min(published, granted) || !m.Retain || string(m.Payload) != fmt.Sprint(published) || (m.PacketID != 0) != (m.QoS > 0) {
+					t.Errorf("published with QoS %d, subscribed with %d: got %+v", published, granted, m)
+				}
+			}
+		}
+	})
+}
+
 func TestRetainHandling(t *testing.T) {
 	w := newWorld(t)
 	w.now.connect(packet.V5, "p").retain("t", "x", 2, packet.Properties(nil).AppendUser("k", "v"))

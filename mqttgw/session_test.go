@@ -452,3 +452,31 @@ func TestSessionsAreCompacted(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// A message that expires while the session is away does not come at its return, and one that does not says how long it has left.
+func TestMessageExpiryWhileAway(t *testing.T) {
+	for name, again := range map[string]func(*world){"connection lost": func(*world) {}, "restart": (*world).restart, "kill": (*world).kill} {
+		t.Run(name, func(t *testing.T) {
+			var now atomic.Int64
+			begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			w := newWorld(t, func(o *mqttgw.Options) { o.Now = func() time.Time { return begin.Add(time.Duration(now.Load())) } })
+			c := w.now.resume(packet.V5, "c", false)
+			c.subscribe(1, "t")
+			c.leave()
+			p := w.now.connect(packet.V5, "p")
+			for i, seconds := range []uint32{1, 100} {
+				m := publish("t", fmt.Sprint(seconds), 1, uint16(i+1))
+				m.Properties = m.Properties.AppendInt(packet.MessageExpiry, seconds)
+				p.send(m)
+				p.ack(packet.TypePuback, m.PacketID, packet.Success)
+			}
+			again(w)
+			now.Store(int64(3 * time.Second))
+			c = w.now.resume(packet.V5, "c", true)
+			if m := c.message(); string(m.Payload) != "100" || m.Properties.Int(packet.MessageExpiry, 0) != 97 {
+				t.Errorf("got %q with %d s left, want 100 with 97", m.Payload, m.Properties.Int(packet.MessageExpiry, 0))
+			}
+			c.nothing()
+		})
+	}
+}

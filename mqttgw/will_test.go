@@ -141,18 +141,47 @@ func TestWillAndRefusedReturn(t *testing.T) {
 	}
 }
 
-// Session expiry 0: the session ends with the connection, and a takeover publishes the will whatever its delay.
+// Session expiry 0, said or not: the session ends with the connection and its will is due, whatever its delay, and the client that
+// comes back finds neither, whether the old connection is still there, has just gone, or goes at that moment.
 func TestTakeoverOfAnEndingSession(t *testing.T) {
-	w := newWorld(t)
-	c := w.now.connect(packet.V5, "c", delayed(30, 0))
-	c.subscribe(1, "old")
-	n := w.now.resume(packet.V5, "c", false)
-	if w.bus.count() != 1 {
-		t.Errorf("%d wills after the takeover, want 1", w.bus.count())
+	absent := func(*packet.Connect) {}
+	zero := func(p *packet.Connect) { p.Properties = p.Properties.AppendInt(packet.SessionExpiry, 0) }
+	for name, expiry := range map[string]func(*packet.Connect){"absent": absent, "zero": zero} {
+		for order, come := range map[string]func(w *world, old *client) *client{
+			"while the old one is there": func(w *world, old *client) *client {
+				n := w.now.resume(packet.V5, "c", false)
+				old.closed(packet.SessionTakenOver)
+				return n
+			},
+			"after the old one": func(w *world, old *client) *client {
+				old.Close()
+				w.bus.await(w.t, "the will", func() bool { return len(w.bus.entries) == 1 })
+				return w.now.resume(packet.V5, "c", false)
+			},
+			"at the same time": func(w *world, old *client) *client {
+				go old.Close()
+				return w.now.resume(packet.V5, "c", false)
+			},
+		} {
+			t.Run(name+" "+order, func(t *testing.T) {
+				w := newWorld(t)
+				old := w.now.connect(packet.V5, "c", delayed(10, 0), expiry)
+				old.subscribe(1, "old")
+				n := come(w, old)
+				if w.bus.count() != 1 {
+					t.Errorf("%d wills when the new connection is accepted, want 1", w.bus.count())
+				}
+				w.now.connect(packet.V5, "p").publish("old", "x")
+				n.nothing()
+				n.Close()
+				w.restart()
+				w.now.resume(packet.V5, "c", true).nothing()
+				if got := w.bus.count(); got != 2 { // with what p has published
+					t.Errorf("%d messages after a restart, want one will and one other", got)
+				}
+			})
+		}
 	}
-	c.closed(packet.SessionTakenOver)
-	w.now.connect(packet.V5, "p").publish("old", "x")
-	n.nothing()
 }
 
 // A kill takes no will: it is published by the process that comes after, at once or when its delay is over.

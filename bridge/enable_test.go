@@ -134,3 +134,38 @@ func TestTheOwnerIsToldOfTheAnswer(t *testing.T) {
 		t.Errorf("told %v", last)
 	}
 }
+
+// Who pauses a disabled target does not enable it, nor does a change of it while it is paused; who lets it go on does.
+func TestAPauseEnablesNothing(t *testing.T) {
+	f := newFixture(t)
+	var back atomic.Bool
+	f.target("ops", quick, func(targets.Delivery) error {
+		if back.Load() {
+			return nil
+		}
+		return targets.StatusError(410, 0)
+	})
+	f.rule("all", "reading", "ops")
+	f.start()
+	defer func() { f.stop(time.Second) }()
+	f.dead("a")
+	f.status("ops", bridge.TargetDisabled)
+	f.announced(1)
+	for range 2 {
+		f.pause("ops", true)
+		f.status("ops", bridge.TargetDisabled)
+	}
+	f.stop(time.Second)
+	f.start()
+	if s, err := f.TargetStatus("ops", false); err != nil || s.State != bridge.TargetDisabled {
+		t.Errorf("after a restart: %+v, %v", s, err)
+	}
+	back.Store(true)
+	f.send("reading", "b")
+	f.parked("ops", 1)
+	f.pause("ops", false)
+	f.journey("b", bridge.StateDelivered)
+	if got := f.announced(2); len(got) != 2 || got[1]["type"] != "io.rialto.target.enabled" {
+		t.Errorf("told %v", got)
+	}
+}

@@ -24,8 +24,8 @@ type gate struct {
 	noted       *standing // how it stood when that was last written down, or is being written
 }
 
-// configure puts a definition in force, but for the rate, which is the lane's to say. A changed target is tried at once; if it was disabled, it is enabled by that and
-// was tells how it stood. One that is only told again, such as with a new value of its secret, still has the rest that it asked for.
+// configure puts a definition in force, but for the rate, which is the lane's to say. A changed target is tried at once; if it was disabled, it is enabled by that,
+// unless it is paused, and was tells how it stood. One that is only told again, such as with a new value of its secret, still has the rest that it asked for.
 func (g *gate) configure(def *targets.Definition, now time.Time) (was standing) {
 	if def.Paused && !g.paused {
 		g.pausedSince = now
@@ -35,7 +35,7 @@ func (g *gate) configure(def *targets.Definition, now time.Time) (was standing) 
 	}
 	g.paused, g.revision = def.Paused, def.Revision
 	g.breaker.set(def.Delivery.Breaker)
-	if g.standing == nil || g.standing.Revision == def.Revision {
+	if g.standing == nil || g.standing.Revision == def.Revision || g.disabled() && g.paused {
 		return standing{}
 	}
 	was = g.enable()

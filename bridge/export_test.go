@@ -8,6 +8,7 @@ import (
 	"hash/maphash"
 
 	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/journal"
 )
 
 // Trim applies the retention of a bus now.
@@ -48,6 +49,25 @@ func (b *Bridge) CompactAside(ctx context.Context, slack int64) (first uint64, e
 	b.aside.slack = slack
 	err = b.aside.compact(ctx)
 	return b.aside.stream.First(), err
+}
+
+// CheckLedgers checks the accounts of all buses now.
+func (b *Bridge) CheckLedgers() {
+	for _, p := range b.allPaths() {
+		b.checkLedger(p)
+	}
+}
+
+// Misplace writes down that the first event of a bus, which is settled, owes a delivery that nobody makes.
+func (b *Bridge) Misplace(ctx context.Context, bus string, r journal.Route) error {
+	p, err := b.path(bus)
+	if err != nil {
+		return err
+	}
+	p.rec.add(func(e *journal.Encoder) {
+		e.Pending(journal.Pending{Seq: 1, Route: r, Hour: journal.HourOf(b.o.Now()), State: journal.Live})
+	}, nil)
+	return p.rec.sync(ctx)
 }
 
 // ReadToken, ReadAnswer and ReplayAside are for fuzzing.

@@ -89,10 +89,13 @@ func (b *Bridge) checkLedger(p *path) {
 		return
 	}
 	b.metrics.difference.WithLabelValues(p.name).Set(float64(l.Difference))
-	if old := p.difference.Swap(l.Difference); l.Difference == 0 || l.Difference == old {
+	if old := p.difference.Swap(l.Difference); l.Difference != 0 && l.Difference != old {
+		b.log.Error("the account does not balance: this is a bug", "bus", p.name, "difference", l.Difference)
+	}
+	if l.Difference == 0 || l.Difference == p.alarmed.Load() {
+		p.alarmed.Store(l.Difference)
 		return
 	}
-	b.log.Error("the account does not balance: this is a bug", "bus", p.name, "difference", l.Difference)
 	data, err := json.Marshal(map[string]any{"bus": p.name, "difference": l.Difference, "events": l.Events, "deliveries": l.Deliveries})
 	if err != nil {
 		b.log.Error("alarm cannot be written", "err", err)
@@ -101,8 +104,10 @@ func (b *Bridge) checkLedger(p *path) {
 	_, err = b.Ingest(b.ctx, "default", []*event.Record{{Event: event.Event{Source: "rialto/ledger",
 		Type: "io.rialto.ledger.mismatch", Subject: p.name, DataContentType: "application/json", Data: data}}})
 	if err != nil {
-		b.log.Error("alarm cannot be written", "err", err)
+		b.log.Error("alarm cannot be written, trying again", "bus", p.name, "err", err)
+		return
 	}
+	p.alarmed.Store(l.Difference)
 }
 
 // trim applies the retention of a bus. Nothing at or above the floor, and nothing a pending delivery needs, is removed,

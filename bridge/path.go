@@ -38,6 +38,7 @@ type path struct {
 
 	ended      chan struct{}         // held by who changes deliveries that have ended
 	difference atomic.Int64          // of the ledger, as last seen
+	alarmed    atomic.Int64          // the difference that was last told, or 0
 	resumed    atomic.Bool           // what an earlier run left live was offered
 	problem    atomic.Pointer[error] // why the router waits; nil if it does not
 	routing    patience              // of the router, with what it waits for

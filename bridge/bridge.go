@@ -375,7 +375,7 @@ func (b *Bridge) RemoveTarget(name string) {
 		}
 		p.cancelParked(func(r journal.Route) bool { return r.Target == name }, reasonTargetDeleted)
 	}
-	_ = l.standingChanged("", targetNews{}) // it was logged; a later target of this name has another revision
+	_ = l.standingChanged(nil) // it was logged; a later target of this name has another revision
 	b.metrics.forgetTarget(name)
 }
 

@@ -231,12 +231,21 @@ func (s *standings) compact(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// standingChanged tells the owner that a target was disabled or enabled, if it was, and writes down how it stands. It
-// blocks until that is done. The event comes first: after a crash in between it comes again.
-func (l *lane) standingChanged(announce string, n targetNews) error {
+// standingChanged writes down how a target stands, after n, if there is something to tell, was published. It blocks until that is
+// done. The event comes first: after a crash in between it comes again. But where it cannot be published for some time, the state is
+// written down all the same, and the event is tried on.
+func (l *lane) standingChanged(n *news) error {
 	b := l.b
-	if announce != "" && !b.announce(announce, n) {
-		return errStopping
+	if n != nil {
+		enough := time.NewTimer(announceTries * b.announceEvery)
+		defer enough.Stop()
+		select {
+		case err := <-n.told:
+			if err != nil {
+				return err
+			}
+		case <-enough.C:
+		}
 	}
 	err := b.standings.save(b.hard, l.name, func() standing {
 		l.mu.Lock()
@@ -264,30 +273,81 @@ const (
 	targetEnabled  = "io.rialto.target.enabled"
 )
 
-// announceTries is how often an event about a target is tried, and announceEvery the time between: at a start, bus default
-// opens after the targets.
+// announceEvery is the time between tries of an event about a target, and announceTries how many go before the time is so much longer:
+// at a start, bus default opens after the targets.
 const (
 	announceTries = 30
 	announceEvery = time.Second
 )
 
-// announce publishes an event about a target. It blocks until that is done, or has failed for long. It returns false if
-// the bridge is stopping.
-func (b *Bridge) announce(typ string, n targetNews) bool {
-	data, err := json.Marshal(n)
-	for try := 0; err == nil; try++ {
-		_, err = b.Ingest(b.hard, "default", []*event.Record{{Event: event.Event{Source: "rialto/targets", Type: typ, Subject: n.Target,
-			DataContentType: "application/json", Data: data}}})
-		switch {
-		case err == nil:
-			return true
-		case try == announceTries:
-		case pause(b.ctx, b.announceEvery):
-			err = nil // again
-		default:
-			return false
+// news is an event about a target on its way.
+type news struct {
+	typ  string
+	data targetNews
+	told chan error // gets one value: nil when it is published, errStopping when it is given up
+}
+
+// announce has an event about the target published, after those before it. Called with mu held.
+func (l *lane) announce(typ string, data targetNews) *news {
+	n := &news{typ: typ, data: data, told: make(chan error, 1)}
+	l.untold = append(l.untold, n)
+	if len(l.untold) == 1 {
+		l.b.wg.Add(1)
+		go l.announceAll()
+	}
+	return n
+}
+
+// announceAll is the goroutine that publishes what is untold of a target, until that is done or the bridge stops.
+func (l *lane) announceAll() {
+	defer l.b.wg.Done()
+	var said time.Time
+	for try := 1; ; try++ {
+		l.mu.Lock()
+		n := l.untold[0]
+		l.mu.Unlock()
+		err := l.b.publishNews(n)
+		if err != nil {
+			wait := l.b.announceEvery
+			if try > announceTries {
+				wait *= announceTries
+				if now := l.b.o.Now(); now.Sub(said) >= sayAgain {
+					said = now
+					l.b.log.Error("event about a target was not published, trying again", "targetId", l.name, "eventType", n.typ, "err", err)
+				}
+			}
+			if pause(l.b.ctx, wait) {
+				continue
+			}
+			err = errStopping
+		}
+		try = 0
+		if l.announced(err) {
+			return
 		}
 	}
-	b.log.Error("event about a target was not published", "targetId", n.Target, "eventType", typ, "err", err)
-	return true
+}
+
+// announced takes out the first of what is untold, or all when the bridge is stopping, and reports whether nothing is left.
+func (l *lane) announced(err error) (done bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.untold) > 0 {
+		l.untold[0].told <- err
+		l.untold = l.untold[1:]
+		if err == nil {
+			break
+		}
+	}
+	return len(l.untold) == 0
+}
+
+func (b *Bridge) publishNews(n *news) error {
+	data, err := json.Marshal(n.data)
+	if err != nil {
+		return err
+	}
+	_, err = b.Ingest(b.hard, "default", []*event.Record{{Event: event.Event{Source: "rialto/targets", Type: n.typ, Subject: n.data.Target,
+		DataContentType: "application/json", Data: data}}})
+	return err
 }

@@ -93,28 +93,66 @@ func TestStandingsAreWrittenAgain(t *testing.T) {
 	}
 }
 
-// An event about a target is tried again while bus default is not there, but not for ever; a stop ends that at once, and then
-// nothing is written down either, so that it is told after the start.
-func TestAnAnnouncementIsTriedAgain(t *testing.T) {
+// Events about a target are tried until the bridge stops, however long bus default is not there. A stop ends that at once, and what was
+// not written down by then is told after the start.
+func TestAnAnnouncementIsTriedOn(t *testing.T) {
 	var log bytes.Buffer
-	b := &Bridge{log: slog.New(slog.NewTextHandler(&log, nil)), paths: map[string]*path{}, announceEvery: time.Millisecond}
+	looks, enough := 0, make(chan struct{})
+	b := &Bridge{log: slog.New(slog.NewTextHandler(&log, nil)), paths: map[string]*path{}, announceEvery: 100 * time.Microsecond}
+	b.o.Now = func() time.Time { // at each late try
+		if looks++; looks == 11 {
+			close(enough)
+		}
+		return noon.Add(time.Duration(looks) * time.Minute)
+	}
 	var stop context.CancelFunc
 	b.ctx, stop = context.WithCancel(t.Context())
 	b.hard = b.ctx
-	n := targetNews{standingMessage: standingMessage{Target: "ops"}}
-	began := time.Now()
-	if !b.announce(targetDisabled, n) {
-		t.Error("it says that the bridge is stopping")
-	}
-	if took := time.Since(began); took < announceTries*time.Millisecond || bytes.Count(log.Bytes(), []byte("was not published")) != 1 {
-		t.Errorf("given up after %v:\n%s", took, &log)
-	}
-	b.announceEvery = time.Hour
 	l := &lane{b: b, name: "ops"}
-	told := make(chan error)
-	go func() { told <- l.standingChanged(targetDisabled, n) }()
+	announce := func(typ string) *news {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.announce(typ, targetNews{standingMessage: standingMessage{Target: "ops"}})
+	}
+	first, second := announce(targetDisabled), announce(targetEnabled)
+	<-enough
 	stop()
-	if err := <-told; err != errStopping {
-		t.Errorf("standingChanged = %v", err)
+	b.wg.Wait()
+	for _, n := range []*news{first, second} {
+		if err := l.standingChanged(n); err != errStopping {
+			t.Errorf("standingChanged = %v", err)
+		}
+	}
+	if n := bytes.Count(log.Bytes(), []byte("eventType="+targetDisabled)); n != 3 || bytes.Contains(log.Bytes(), []byte(targetEnabled)) {
+		t.Errorf("it said %d times:\n%s", n, &log)
+	}
+}
+
+// How a target stands is written down after its event; where that takes long, before it.
+func TestAStandingDoesNotWaitForItsEventForEver(t *testing.T) {
+	log, err := eventlog.Open(t.Context(), eventlog.Options{Dir: t.TempDir(), Durability: eventlog.OS, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close(context.Background())
+	b := &Bridge{log: slog.New(slog.DiscardHandler), o: Options{Now: time.Now}, paths: map[string]*path{}, announceEvery: 100 * time.Microsecond}
+	if b.standings, err = openStandings(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	var stop context.CancelFunc
+	b.ctx, stop = context.WithCancel(t.Context())
+	b.hard = t.Context()
+	l := &lane{b: b, name: "ops"}
+	l.gate.standing = &standing{Revision: 7, DisabledAt: noon}
+	l.mu.Lock()
+	n := l.announce(targetDisabled, targetNews{standingMessage: standingMessage{Target: "ops"}})
+	l.mu.Unlock()
+	if err := l.standingChanged(n); err != nil || !b.standings.of("ops").disabled() {
+		t.Errorf("standingChanged = %v, written down: %+v", err, b.standings.of("ops"))
+	}
+	stop()
+	b.wg.Wait()
+	if err := <-n.told; err != errStopping {
+		t.Errorf("told %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -236,7 +237,8 @@ func (a *App) openStore(ctx context.Context) error {
 	switch {
 	case a.store != nil:
 	case a.o.Postgres != "":
-		pg, err := postgres.Open(ctx, postgres.Options{DSN: a.o.Postgres, After: last.Revision, Logger: a.o.Logger})
+		pg, err := postgres.Open(ctx, postgres.Options{DSN: a.o.Postgres, After: last.Revision, Logger: a.o.Logger,
+			Resolved: func(addrs ...netip.AddrPort) { a.guard.Protect("this bridge's database", addrs...) }})
 		if err != nil {
 			return err
 		}

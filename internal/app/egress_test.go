@@ -5,6 +5,7 @@ package app_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -135,4 +136,45 @@ func startAllowing(t *testing.T, dir, list string) (*server, *app.App) {
 		t.Fatal(err)
 	}
 	return start(t, o)
+}
+
+// The database of the definitions is no target, whatever networks are allowed.
+func TestTheDatabaseIsNoTarget(t *testing.T) {
+	dsn := databases.Empty(t)
+	host, _, _ := strings.Cut(strings.TrimPrefix(dsn, "host="), " ")
+	door, err := net.Listen("tcp", "127.0.0.1:0") // the tests' server has none to the network
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { door.Close() })
+	go func() {
+		for {
+			in, err := door.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("unix", host+"/.s.PGSQL.5432")
+			if err != nil {
+				in.Close()
+				continue
+			}
+			go func() { _, _ = io.Copy(out, in); out.Close() }()
+			go func() { _, _ = io.Copy(in, out); in.Close() }()
+		}
+	}()
+	_, port, err := net.SplitHostPort(door.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := onPostgres(t.TempDir(), strings.Replace(dsn, "host="+host+" port=5432", "host=127.0.0.1 sslmode=disable port="+port, 1))
+	if o.EgressAllow, err = egress.ParseAllow("127.0.0.0/8"); err != nil {
+		t.Fatal(err)
+	}
+	s, _ := start(t, o)
+	for url, want := range map[string]int{"http://127.0.0.1:" + port + "/": http.StatusBadRequest, "http://127.0.0.2:" + port + "/": http.StatusCreated} {
+		status, answer := s.call("PUT", "/v1/targets/inside", fmt.Sprintf(`{"type":"webhook","config":{"url":%q}}`, url))
+		if status != want || want == http.StatusBadRequest && !strings.Contains(answer, "this bridge's database") {
+			t.Errorf("PUT of a target at %s: %d %s, want %d", url, status, answer, want)
+		}
+	}
 }

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +48,8 @@ type Options struct {
 	Timeout time.Duration    // bound of one call; 0 = 5 s
 	Logger  *slog.Logger     // nil = none
 	Now     func() time.Time // nil = time.Now
+	// Resolved is told the addresses of the servers before each connection; nil = nobody is. A Unix socket has none.
+	Resolved func(addrs ...netip.AddrPort)
 	// After is a revision that the store goes beyond: no later write has it or a smaller one.
 	After uint64
 
@@ -115,6 +118,9 @@ func open(ctx context.Context, o Options, table string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Resolved != nil {
+		tellResolved(cfg.ConnConfig, o.Resolved)
+	}
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg) // it connects when it is asked
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
@@ -151,6 +157,26 @@ func poolConfig(dsn string) (*pgxpool.Config, error) {
 		}
 	}
 	return cfg, nil
+}
+
+// tellResolved has somebody told the addresses of a server whenever its name is looked up.
+func tellResolved(c *pgx.ConnConfig, tell func(addrs ...netip.AddrPort)) {
+	ports := map[string][]uint16{c.Host: {c.Port}}
+	for _, other := range c.Fallbacks {
+		ports[other.Host] = append(ports[other.Host], other.Port)
+	}
+	lookup := c.LookupFunc
+	c.LookupFunc = func(ctx context.Context, host string) ([]string, error) {
+		found, err := lookup(ctx, host)
+		for _, text := range found {
+			if addr, err := netip.ParseAddr(text); err == nil {
+				for _, port := range ports[host] {
+					tell(netip.AddrPortFrom(addr, port))
+				}
+			}
+		}
+		return found, err
+	}
 }
 
 func connConfig(dsn string) (*pgx.ConnConfig, error) {

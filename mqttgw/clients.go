@@ -18,13 +18,13 @@ type Client struct {
 	Device    string    `json:"device,omitempty"` // name of the Device it is, if there is one
 	Online    bool      `json:"online"`
 	Address   string    `json:"address,omitempty"`
-	LastSeen  time.Time `json:"lastSeen"`         // the last packet, or the end of the connection; within a keep-alive
-	Reason    string    `json:"reason,omitempty"` // why it is offline
+	LastSeen  time.Time `json:"lastSeen,omitzero"` // the last packet, or the end of the connection; within a keep-alive; zero = before the process
+	Reason    string    `json:"reason,omitempty"`  // why it is offline
 
 	// Only while it is online, or has a session.
 	Since         *time.Time `json:"since,omitempty"`
-	Via           string     `json:"via,omitempty"` // anonymous, password, certificate, token
-	Protocol      string     `json:"protocol,omitempty"`
+	Via           string     `json:"via,omitempty"`           // anonymous, password, certificate, token
+	Protocol      string     `json:"protocol,omitempty"`      // that of the last connection
 	Subscriptions []string   `json:"subscriptions,omitempty"` // filters
 	InFlight      int        `json:"inFlight,omitempty"`      // messages that it has not acknowledged
 	Queued        int        `json:"queued,omitempty"`        // messages that wait for it, as far as they are counted
@@ -99,6 +99,9 @@ type DeviceStatus struct {
 	Online  bool     `json:"online"`
 	Clients []Client `json:"clients"`
 	More    int      `json:"more,omitempty"` // clients that are not listed
+
+	// WaitingCommands are those that were not sent, or wait again. They are counted for a device alone.
+	WaitingCommands int `json:"waitingCommands,omitempty"`
 }
 
 // How many clients of a device are listed, alone and in a list of devices.
@@ -124,6 +127,7 @@ func (g *Gateway) DeviceStatus(name string, brief bool) (s DeviceStatus, ok bool
 		all = g.clientsOf(g.presence.of(dev.Principal, g))
 	} else {
 		all = g.Clients(dev.Principal, false)
+		s.WaitingCommands = g.commands.waiting(name)
 	}
 	s.Clients = []Client{}
 	for _, c := range all {
@@ -228,6 +232,7 @@ func (c *conn) describe() Client {
 func (s *session) describe(d *Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	d.Protocol = protocolName(s.version)
 	d.Subscriptions = filtersOf(s.subs)
 	d.InFlight = len(s.flying)
 	for i := range s.at {

@@ -285,6 +285,23 @@ func (c *commands) waits(device string) bool {
 	return b != nil && len(b.orders) > 0
 }
 
+// waiting counts the commands that wait for a device, MaxDeviceCommands at most.
+func (c *commands) waiting(device string) (n int) {
+	if c == nil {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if b := c.boxes[device]; b != nil {
+		for _, o := range b.orders {
+			if o.session == nil {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // deadlines is a heap of commands by the time at which they are looked at.
 type deadlines []*order
 

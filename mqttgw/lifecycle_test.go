@@ -154,6 +154,57 @@ func TestClients(t *testing.T) {
 	c.closed(packet.AdministrativeAction)
 }
 
+// What a session keeps is known while its client is away, over a restart too; and how many commands wait for a device.
+func TestClientsKeepWhatIsKnown(t *testing.T) {
+	versions(t, func(t *testing.T, v packet.Version) {
+		d := defined(t, `{"name":"box","password":{"value":"x"}}`)
+		st := newStation(t, with(d))
+		c := st.now.connect(v, "1", credentials("box", "x"), kept)
+		c.subscribe(1, "t", "devices/box/#")
+		c.Close()
+		look := func() (s mqttgw.DeviceStatus) {
+			s, _ = st.now.gateway.DeviceStatus("box", false)
+			return s
+		}
+		eventually(t, "it has gone", func() bool { return !look().Online })
+		st.now.connect(v, "2", credentials("box", "x")).publish("t", "x")
+		for range 2 {
+			st.send(mqttgw.CommandSpec{Device: "box", QoS: 1})
+		}
+		var away mqttgw.Client
+		waits := func() bool {
+			if all := look().Clients; len(all) > 0 {
+				away = all[0]
+			}
+			return away.Behind
+		}
+		eventually(t, "a message waits", waits)
+		protocol := map[packet.Version]string{packet.V311: "3.1.1", packet.V5: "5"}[v]
+		if n := look().WaitingCommands; away.LastSeen.IsZero() || away.Protocol != protocol || len(away.Subscriptions) != 2 || n != 2 {
+			t.Errorf("%+v, %d commands", away, n)
+		}
+		if brief, _ := st.now.gateway.DeviceStatus("box", true); brief.WaitingCommands != 0 {
+			t.Errorf("%d commands in a list", brief.WaitingCommands)
+		}
+		away = mqttgw.Client{}
+		st.restart()
+		eventually(t, "a message waits after the restart", waits)
+		if n := look().WaitingCommands; !away.LastSeen.IsZero() || away.Protocol != protocol || len(away.Subscriptions) != 2 || n != 2 {
+			t.Errorf("after a restart: %+v, %d commands", away, n)
+		}
+		if text, err := json.Marshal(away); err != nil || strings.Contains(string(text), "lastSeen") {
+			t.Errorf("%s, %v", text, err)
+		}
+		c = st.now.connect(v, "1", credentials("box", "x"), kept)
+		for range 3 {
+			c.message()
+		}
+		if n := look().WaitingCommands; n != 0 {
+			t.Errorf("%d commands wait that were sent", n)
+		}
+	})
+}
+
 func TestMappingsApplyToPublishes(t *testing.T) {
 	maps := mqttgw.NewMappings()
 	set := func(revision uint64, docs ...string) error {

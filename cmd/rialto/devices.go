@@ -95,17 +95,31 @@ func writeClients(out io.Writer, items []json.RawMessage, now time.Time) error {
 		if err := json.Unmarshal(raw, &m); err != nil {
 			return fmt.Errorf("unreadable answer: %w", err)
 		}
-		state, subs, queued := "online", strconv.Itoa(len(m.Subscriptions)), strconv.Itoa(m.InFlight+m.Queued)
-		if !m.Online {
-			state, subs, queued = "offline: "+m.Reason, "-", "-"
-		}
+		rows = append(rows, m.row(now))
+	}
+	return writeTable(out, []string{"CLIENT ID", "PRINCIPAL", "DEVICE", "STATE", "ADDRESS", "MQTT", "FILTERS", "QUEUED", "LAST SEEN"}, rows)
+}
+
+// row is a client in columns; "-" stands for what is not known.
+func (m *mqttClient) row(now time.Time) []string {
+	state, filters, queued, seen := "online", "-", "-", "-"
+	switch {
+	case !m.Online && m.Reason != "":
+		state = "offline: " + m.Reason
+	case !m.Online:
+		state = "offline"
+	}
+	if m.Protocol != "" { // it is online, or has a session
+		filters, queued = strconv.Itoa(len(m.Subscriptions)), strconv.Itoa(m.InFlight+m.Queued)
 		if m.Behind {
 			queued += "+"
 		}
-		rows = append(rows, []string{shorten(clean(m.ClientID), 40), shorten(clean(orDefault(m.Principal, "-")), 40), clean(orDefault(m.Device, "-")), clean(state),
-			clean(orDefault(m.Address, "-")), clean(orDefault(m.Protocol, "-")), subs, queued, span(now.Sub(m.LastSeen)) + " ago"})
 	}
-	return writeTable(out, []string{"CLIENT ID", "PRINCIPAL", "DEVICE", "STATE", "ADDRESS", "MQTT", "FILTERS", "QUEUED", "LAST SEEN"}, rows)
+	if !m.LastSeen.IsZero() {
+		seen = span(now.Sub(m.LastSeen)) + " ago"
+	}
+	return []string{shorten(clean(m.ClientID), 40), shorten(clean(orDefault(m.Principal, "-")), 40), clean(orDefault(m.Device, "-")), clean(state),
+		clean(orDefault(m.Address, "-")), clean(orDefault(m.Protocol, "-")), filters, queued, seen}
 }
 
 func newDeviceGet(c *cli) *cobra.Command {

@@ -4,7 +4,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,4 +121,31 @@ type: com.example.box
 	call(exitUsage, "devices", "disconnect")
 	call(exitUsage, "devices", "disconnect", "box-17", "--principal", "x")
 	call(exitConflict, "delete", "devicepolicy", "boxes")
+}
+
+// What is known of a client that is away is printed, and nothing that is not.
+func TestWriteClients(t *testing.T) {
+	now := time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC)
+	items := []json.RawMessage{
+		json.RawMessage(`{"clientId":"on","principal":"p","online":true,"protocol":"5","address":"192.0.2.1","inFlight":1,"queued":2,"lastSeen":"2027-03-01T11:59:00Z"}`),
+		json.RawMessage(`{"clientId":"kept","principal":"p","online":false,"protocol":"3.1.1","subscriptions":["a","b"],"inFlight":1,"behind":true}`),
+		json.RawMessage(`{"clientId":"gone","principal":"","online":false,"reason":"client","lastSeen":"0001-01-01T00:00:00Z"}`),
+	}
+	var out strings.Builder
+	if err := writeClients(&out, items, now); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		got = append(got, strings.Join(strings.Fields(line), " "))
+	}
+	want := []string{
+		"CLIENT ID PRINCIPAL DEVICE STATE ADDRESS MQTT FILTERS QUEUED LAST SEEN",
+		"on p - online 192.0.2.1 5 0 3 1m ago",
+		"kept p - offline - 3.1.1 2 1+ -",
+		"gone - - offline: client - - - - -",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
 }

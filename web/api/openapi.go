@@ -478,11 +478,12 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 			Description: "Those that are connected to this process, and those that were since it started, by principal and client id.",
 			Parameters: []*huma.Param{queryDoc("principal", "only of this principal; empty: anonymous clients", nil), queryDoc("clientId", "only with this client id", nil),
 				queryDoc("online", "only those that are connected", &huma.Schema{Type: "boolean"}), limit, cursor},
-			Responses: ok("A page", "application/json", pageSchema(object([]string{"principal", "clientId", "online", "lastSeen"}, map[string]*huma.Schema{
+			Responses: ok("A page", "application/json", pageSchema(object([]string{"principal", "clientId", "online"}, map[string]*huma.Schema{
 				"principal": text(""), "clientId": text(""), "device": text("name of the Device, if one is defined"), "online": {Type: "boolean"},
-				"address": text(""), "lastSeen": {Type: "string", Format: "date-time"}, "reason": text("why it is offline"),
-				"since": {Type: "string", Format: "date-time"}, "via": text("anonymous, password, certificate or token"), "protocol": text("3.1.1 or 5"),
-				"subscriptions": {Type: "array", Items: text("a filter")}, "inFlight": {Type: "integer"}, "queued": {Type: "integer"}, "behind": {Type: "boolean"}}))),
+				"address": text(""), "lastSeen": {Type: "string", Format: "date-time", Description: "left out if that was before the process began"}, "reason": text("why it is offline"),
+				"since": {Type: "string", Format: "date-time"}, "via": text("anonymous, password, certificate or token"), "protocol": text("3.1.1 or 5; like all that follows, only while it is online or has a session"),
+				"subscriptions": {Type: "array", Items: text("a filter")}, "inFlight": {Type: "integer", Description: "messages that it has not acknowledged"},
+				"queued": {Type: "integer", Description: "messages that wait for it, as far as they are counted"}, "behind": {Type: "boolean", Description: "more wait in the log than are counted"}}))),
 		},
 		"POST /v1/clients:disconnect": {
 			OperationID: "disconnect-client", Tags: []string{"devices"}, Summary: "End the connections of an MQTT client",

@@ -404,7 +404,11 @@ func (c *conn) redeliver(m *message) {
 
 // lost says that messages left the log before a subscriber got them.
 func (f *feed) lost(k sessionKey, who string, from, n uint64) {
-	f.g.metrics.drop(droppedGone)
-	f.g.log.Warn("messages left the log before a subscriber got them", "subscriber", who, "bus", f.name, "from", from, "sequences", n)
-	f.g.announce(context.WithoutCancel(f.g.life), k, who, f.name, from, n)
+	f.g.lost(k, who, loss{streamState{feed: f.name, from: from}, n})
+}
+
+func (g *Gateway) lost(k sessionKey, who string, l loss) {
+	g.metrics.drop(droppedGone)
+	g.log.Warn("messages left the log before a subscriber got them", "subscriber", who, "bus", l.feed, "from", l.from, "sequences", l.n)
+	g.announce(context.WithoutCancel(g.life), k, who, l.feed, l.from, l.n)
 }

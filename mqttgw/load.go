@@ -218,8 +218,16 @@ func (g *Gateway) restore(l *loaded) {
 			if f := g.feeds.named(st.feed); f != nil {
 				s.at.of(f).restore(st)
 			} else if st.lags {
-				missing[st.feed]++
+				s.lose(st, l)
 			}
+		}
+		for _, f := range st.flying {
+			if f.topic == "" && f.group == "" && !f.command && f.stage != stageReleased && g.feeds.named(f.feed) == nil {
+				s.lose(streamState{feed: f.feed, lags: true, from: f.seq}, l)
+			}
+		}
+		for _, gone := range s.lost {
+			missing[gone.feed]++
 		}
 		s.at.tidy()
 		g.restoreLists(s, st)
@@ -242,8 +250,7 @@ func (g *Gateway) restore(l *loaded) {
 		g.endSession(s)
 	}
 	for bus, n := range missing {
-		g.metrics.dropped[droppedGone].Add(float64(n))
-		g.log.Warn("sessions were waiting for messages of a bus that is not there any more", "bus", bus, "sessions", n)
+		g.log.Warn("sessions wait for messages of a bus that is not there any more: they end when their clients return", "bus", bus, "sessions", n)
 	}
 	for _, gr := range g.router.allGroups() {
 		gr.mu.Lock()
@@ -253,6 +260,18 @@ func (g *Gateway) restore(l *loaded) {
 			g.router.change([]*subscription{{group: gr, filter: gr.filter}}, nil, func() []*subscription { return nil })
 		}
 	}
+}
+
+// lose notes that a session needs a message of a bus that is not there, and all that follow.
+func (s *session) lose(st streamState, l *loaded) {
+	i := slices.IndexFunc(s.lost, func(gone loss) bool { return gone.feed == st.feed })
+	if i < 0 {
+		i, s.lost = len(s.lost), append(s.lost, loss{streamState: st})
+	}
+	gone := &s.lost[i]
+	gone.from = min(gone.from, st.from)
+	end, _ := l.checkpoint.at(st.feed)
+	gone.n = max(end, gone.from) - gone.from + 1
 }
 
 // restoreLists makes the subscriptions, scans, flights and receipts of a session.

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
+	"slices"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 )
@@ -44,23 +45,24 @@ func (g *Gateway) keptSessions() int {
 }
 
 // resumable reports whether an away session can go on where it was. One whose time is over cannot, nor one that retention
-// has overtaken: its client is told by Session Present 0, and everybody by an event.
+// has overtaken, or whose messages were on a bus that is not there any more: its client is told by Session Present 0, and everybody by
+// an event.
 func (g *Gateway) resumable(s *session) bool {
 	now := g.now()
 	s.mu.Lock()
 	over := s.ended || s.lapsed(now)
-	var gone moment
+	gone := slices.Clone(s.lost)
 	for i := range s.at {
 		if p := &s.at[i]; p.lagging() && p.next() < p.feed.tail.First() {
-			gone = append(gone, mark{p.feed, p.next()})
+			gone = append(gone, loss{p.state(), p.feed.tail.First() - p.next()})
 		}
 	}
 	s.mu.Unlock()
 	if over {
 		return false
 	}
-	for _, k := range gone {
-		k.feed.lost(s.key, s.key.clientID, k.seq, k.feed.tail.First()-k.seq)
+	for _, l := range gone {
+		g.lost(s.key, s.key.clientID, l)
 	}
 	return len(gone) == 0
 }

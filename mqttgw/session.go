@@ -49,8 +49,9 @@ type session struct {
 	lastID    uint16
 	topics    map[uint16]string // of retained messages in flight
 	at        positions
-	latest    bool // a subscription asks for the latest first
-	doubtful  bool // messages that were in their feed at the start of the process may have been sent before a crash
+	latest    bool   // a subscription asks for the latest first
+	lost      []loss // what was on buses that are not there any more: it ends when its client returns
+	doubtful  bool   // messages that were in their feed at the start of the process may have been sent before a crash
 
 	orders bool // a command may be sent that was not looked at yet
 
@@ -64,6 +65,12 @@ type session struct {
 	alarm int // place in the clock's heap, from 1; 0 = none; guarded by the clock's mu
 
 	hit place // the tails'
+}
+
+// loss is where a subscriber would have to read on, and cannot: n sequences, as far as is known.
+type loss struct {
+	streamState
+	n uint64
 }
 
 // recovering is which QoS 2 messages of a client a start has to look for: those that SESSIONS does not know of.
@@ -145,6 +152,9 @@ func (s *session) whole() *record {
 // progress is what changes in a session while it is used. mu is held.
 func (s *session) progress() progress {
 	p := progress{online: s.online, armed: s.will != nil, deadline: s.deadline, due: s.due, streams: s.at.states()}
+	for i := range s.lost { // found again by the next start, which may have the bus
+		p.streams = append(p.streams, s.lost[i].streamState)
+	}
 	for i := range s.flying {
 		p.flying = append(p.flying, s.flightState(&s.flying[i]))
 	}

@@ -412,6 +412,76 @@ func TestGap(t *testing.T) {
 	})
 }
 
+// A bus that a start does not find is a gap for those who were waiting for its messages, also after another start; if it is there
+// again before they are, nothing is lost.
+func TestGapOfABusThatIsGone(t *testing.T) {
+	for _, c := range []struct {
+		starts  int  // without the bus
+		flying  bool // one message was sent, and is not acknowledged
+		back    bool
+		present bool
+	}{{1, false, false, false}, {1, true, false, false}, {2, false, false, false}, {2, false, true, true}} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			gone := false
+			w := newWorld(t, func(o *mqttgw.Options) {
+				tails := o.Tails
+				o.Tails = func(bus string) (mqttgw.Tail, error) {
+					if gone && bus == "fleet" {
+						return nil, fault.New(fault.NotFound, "no bus %q", bus)
+					}
+					return tails(bus)
+				}
+			})
+			if err := w.remap("f/#"); err != nil {
+				t.Fatal(err)
+			}
+			cl, idle := w.now.resume(packet.V5, "c", false), w.now.resume(packet.V5, "idle", false)
+			cl.subscribe(1, "f/#", "t")
+			idle.subscribe(1, "t")
+			idle.leave()
+			p := w.now.connect(packet.V5, "p")
+			if c.flying {
+				p.publish("f/1", "x")
+				recv[*packet.Publish](cl)
+			}
+			cl.leave()
+			for k := range 3 {
+				if !c.flying {
+					p.publish("f/1", fmt.Sprint(k))
+				}
+			}
+			w.settled()
+			gone = true
+			for range c.starts {
+				w.restart()
+				w.now.connect(packet.V5, "p").publish("t", "x") // which is written down for both
+				w.settled()
+			}
+			if c.back {
+				gone = false
+				w.restart()
+			}
+			cl = w.now.resume(packet.V5, "c", c.present)
+			w.now.resume(packet.V5, "idle", true)
+			var gaps []string
+			for _, rec := range w.bus.records() {
+				if rec.Event.Type == mqttgw.EventGap {
+					gaps = append(gaps, rec.Event.Subject+" "+string(rec.Event.Data))
+				}
+			}
+			if c.present {
+				if got := cl.payloads(5); len(gaps) > 0 || len(got) != 5 {
+					t.Errorf("got %v, gaps %v", got, gaps)
+				}
+				return
+			}
+			if len(gaps) != 1 || !strings.HasPrefix(gaps[0], "c ") || !strings.Contains(gaps[0], `"bus":"fleet"`) || !strings.Contains(gaps[0], `"from":2,`) {
+				t.Errorf("gaps %v", gaps)
+			}
+		})
+	}
+}
+
 // The sessions are written anew from time to time, and what came before is trimmed.
 func TestSessionsAreCompacted(t *testing.T) {
 	w := newWorld(t)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/journal"
+	"github.com/rialto-bridge/rialto/targets"
 )
 
 // Trim applies the retention of a bus now.
@@ -34,6 +35,14 @@ func (b *Bridge) WakeLanes() {
 	for _, l := range b.allLanes() {
 		l.wake()
 	}
+}
+
+// RateOf is the rate that the lane of a target keeps to.
+func (b *Bridge) RateOf(target string) targets.RateLimit {
+	l := b.lane(target)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gate.limiter.rate
 }
 
 // WakeAside has what is kept for later look at the clock, which a test has moved.

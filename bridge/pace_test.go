@@ -70,6 +70,10 @@ func TestATargetSaysHowFast(t *testing.T) {
 				})
 			}
 			reaches(c.first)
+			f.eventually(func() (string, bool) { // the attempt is counted before its lane knows what it has changed
+				got, want := f.RateOf("ops"), def.Delivery.Rate.Within(c.next)
+				return fmt.Sprintf("the rate is %+v, want %+v", got, want), got == want
+			})
 			now.advance(f, 10*time.Second)
 			reaches(c.then)
 			if c.then < 40 {

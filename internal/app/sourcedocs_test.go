@@ -133,7 +133,7 @@ func providerDocs() []byte {
 		"Fifty of these a second, of all sources together, are answered at once, the others after a second; with 4096 of them waiting, connections are closed " +
 		"after the answer (`rialto_hook_refusals_held_total`). So a flood slows itself down, and nothing that is proved. What has `X-Forwarded-For`, `Forwarded` or `Via` " +
 		"is answered at once, since a proxy shares its connections: it is for the proxy to bound floods, and one that is to have few connections to the bridge must set one of these. " +
-		"A log that has no room answers 503 or 507, so that senders come again. Bodies may be as large as events (1 MiB, unless `--max-data` says otherwise): " +
+		"A log that has no room answers 503 or 507, so that senders come again; so do requests when 1024 of a source wait for the log already. Bodies may be as large as events (1 MiB, unless `--max-data` says otherwise): " +
 		"where the header alone proves who sends (`bearer`, `basic`, `clientCertificate`, `allowFrom` without `signature`, the token of GitLab), an event `io.rialto.source.refused` tells of a larger one; " +
 		"where the body would have to be read, it is counted as `refused` and stands in the status. " +
 		"Those of more than 16 KiB may hold 64 MiB a source together while they are under way, and beyond that the answer is 503.\n\n## Providers\n")

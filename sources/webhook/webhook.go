@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
@@ -23,7 +24,8 @@ type hook struct {
 	receive  receiver
 	seen     *seen
 	room     room
-	macs     macs // of the scheme that the provider has
+	waiting  atomic.Int32 // requests that wait for the log
+	macs     macs         // of the scheme that the provider has
 }
 
 var _ sources.HookHandler = (*hook)(nil)
@@ -108,6 +110,10 @@ var (
 	errToken     = fault.New(fault.Forbidden, "the token does not match")
 )
 
+// maxWaiting is how many requests of a source may wait for the log at a time, so that one that is slow costs a bounded memory: senders come
+// again. A log that takes 10 ms for a commit takes 100,000 a second of as many.
+const maxWaiting = 1024
+
 var errLate = errors.New("the commit takes longer than the sender waits")
 
 // store commits what is not known yet.
@@ -123,6 +129,10 @@ func (h *hook) store(ctx context.Context, evs []event.Event, emit sources.Emit) 
 	}
 	if len(fresh) == 0 {
 		return nil
+	}
+	defer h.waiting.Add(-1)
+	if h.waiting.Add(1) > maxWaiting {
+		return &fault.Error{Kind: fault.Unavailable, Message: "too many requests wait for the log", RetryAfter: time.Second}
 	}
 	if err := emit(ctx, fresh...); err != nil {
 		if ctx.Err() != nil {

@@ -228,15 +228,7 @@ func (c *conn) judge(id *identity, clientID string) (why string) {
 	if c.who == id && c.standing == s {
 		return ""
 	}
-	who := subject{principal: id.principal, clientID: clientID, attributes: id.attributes}
-	if s.device != nil && len(s.device.attributes) > 0 {
-		who.attributes = maps.Clone(s.device.attributes)
-		for name, v := range id.attributes {
-			if _, ok := who.attributes[name]; !ok {
-				who.attributes[name] = v
-			}
-		}
-	}
+	who := s.subject(id, clientID)
 	if !s.access.mayConnect(&who) {
 		return authClientID
 	}
@@ -253,6 +245,17 @@ func (c *conn) judge(id *identity, clientID string) (why string) {
 	c.rights.Store(r)
 	c.who, c.standing = id, s
 	return ""
+}
+
+// subject is who rights are asked for. What a Device says counts more than what the client has shown.
+func (s *standing) subject(id *identity, clientID string) subject {
+	who := subject{principal: id.principal, clientID: clientID, attributes: id.attributes}
+	if s.device != nil && len(s.device.attributes) > 0 {
+		who.attributes = make(map[string]string, len(id.attributes)+len(s.device.attributes))
+		maps.Copy(who.attributes, id.attributes)
+		maps.Copy(who.attributes, s.device.attributes)
+	}
+	return who
 }
 
 // limit puts the quota of a standing in force. A connection that has ended needs none. mu is held.

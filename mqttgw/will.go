@@ -5,7 +5,6 @@ package mqttgw
 import (
 	"bytes"
 	"context"
-	"maps"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
@@ -78,12 +77,7 @@ func (g *Gateway) mayWill(k sessionKey, w *will) bool {
 	if why != "" {
 		return false
 	}
-	who := subject{principal: k.principal, clientID: k.clientID, attributes: by.attributes}
-	if s.device != nil && len(s.device.attributes) > 0 {
-		who.attributes = map[string]string{}
-		maps.Copy(who.attributes, by.attributes)
-		maps.Copy(who.attributes, s.device.attributes) // what the Device says counts more
-	}
+	who := s.subject(by, k.clientID)
 	if !s.access.mayConnect(&who) {
 		return false
 	}

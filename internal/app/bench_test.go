@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,21 +86,7 @@ func beNull() int {
 // spawnNull starts such a server and returns its URL.
 func spawnNull(b testing.TB, env ...string) (url string, pid int) {
 	b.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(append(os.Environ(), childNull+"=1"), env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	cmd, in, out := startChild(b, append(env, childNull+"=1")...)
 	b.Cleanup(func() {
 		in.Close()
 		cmd.Wait() // it ends with its input

@@ -124,24 +124,31 @@ func start(t testing.TB, o app.Options) (*server, *app.App) {
 	return &server{t: t, url: "http://" + a.HTTPAddr(), mqtt: a.MQTTAddr(), key: a.AdminKey()}, a
 }
 
-// spawn runs a bridge in a process of its own.
-func spawn(t testing.TB, dir string) (*server, *exec.Cmd) {
+// startChild starts this test program once more, as what the environment says. It ends when its parent does; who starts it closes stdin
+// and waits for it.
+func startChild(t testing.TB, env ...string) (cmd *exec.Cmd, stdin io.WriteCloser, stdout io.Reader) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childData+"="+dir)
+	cmd = exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
+	if stdout, err = cmd.StdoutPipe(); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	return cmd, stdin, stdout
+}
+
+// spawn runs a bridge in a process of its own.
+func spawn(t testing.TB, dir string) (*server, *exec.Cmd) {
+	t.Helper()
+	cmd, stdin, out := startChild(t, childData+"="+dir)
 	t.Cleanup(func() {
 		stdin.Close()
 		cmd.Process.Kill()

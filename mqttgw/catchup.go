@@ -311,6 +311,9 @@ func (c *conn) readOn(f *feed) error {
 	if err != nil {
 		return err
 	}
+	if waiting {
+		r.gone = min(r.gone, 1) // what is behind it is told when it is read
+	}
 	if r.gone > 0 {
 		f.lost(s.key, s.key.clientID, from, r.gone)
 	}

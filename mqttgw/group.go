@@ -296,6 +296,9 @@ func (gr *group) feed() error {
 
 		r, err := f.read(from, most, entries[:0])
 		entries = r.entries
+		if one {
+			r.gone = min(r.gone, 1)
+		}
 		if err == nil && r.gone > 0 {
 			f.lost(sessionKey{}, gr.filter, from, r.gone)
 		}

@@ -108,12 +108,16 @@ func (c *conn) catchUp() (stuck bool) {
 		case behind != nil:
 			err = c.readOn(behind)
 		default:
+			stuck := true
 			for _, gr := range groups {
-				if err == nil {
-					err = gr.feed()
+				if err != nil {
+					break
 				}
+				var more bool
+				more, err = gr.feed()
+				stuck = stuck && !more
 			}
-			if err == nil {
+			if err == nil && stuck {
 				return true
 			}
 		}

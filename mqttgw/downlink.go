@@ -262,9 +262,21 @@ func (d *Downlink) Wait(ctx context.Context, after uint64) error {
 // Read implements Tail: it reads the messages without a device, and of commands that clients have published with QoS 2 what
 // the session needs of them after a crash.
 func (d *Downlink) Read(ctx context.Context, from uint64, most int, dst []eventlog.Entry) ([]eventlog.Entry, uint64, error) {
-	entries, next, err := d.read(ctx, from, most, nil)
+	dst, next, _, err := d.Scan(ctx, eventlog.ScanOptions{From: from, Max: most}, dst)
+	return dst, next, err
+}
+
+// Scan implements Tail: it is Read, since most of what DOWN has is for one device, and left out anyway.
+func (d *Downlink) Scan(ctx context.Context, o eventlog.ScanOptions, dst []eventlog.Entry) (_ []eventlog.Entry, next uint64, looked int, err error) {
+	hot := d.Hot()
+	entries, next, err := d.read(ctx, o.From, o.Max, nil)
 	for _, e := range entries {
+		if e.seq < hot {
+			looked += e.size
+		}
 		switch {
+		case o.To > 0 && e.seq > o.To:
+			return dst, min(next, o.To+1), looked, err
 		case e.rec == nil:
 		case e.device == "":
 			dst = append(dst, eventlog.Entry{Seq: e.seq, Record: e.rec})
@@ -272,7 +284,7 @@ func (d *Downlink) Read(ctx context.Context, from uint64, most int, dst []eventl
 			dst = append(dst, eventlog.Entry{Seq: e.seq, Record: receiptOf(e.rec)})
 		}
 	}
-	return dst, next, err
+	return dst, next, looked, err
 }
 
 // read appends at most most entries from a sequence on and returns the sequence to go on from. Sequences that damage has

@@ -25,3 +25,6 @@ func (g *Gateway) Feeds() (names []string) {
 
 // Delivered waits until everything that is stored was offered to subscribers.
 func (g *Gateway) Delivered(ctx context.Context) error { return g.awaitTails(ctx, g.ends()) }
+
+// Matches reports whether a topic matches a filter.
+func Matches(filter, topic string) bool { return matches(filter, topic) }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
@@ -42,6 +43,9 @@ type Tail interface {
 	// Read appends at most max entries from a sequence on to dst and returns the sequence to go on from. Sequences without
 	// an event are left out. From below First it reads from First on, or fails with eventlog.ErrGone.
 	Read(ctx context.Context, from uint64, max int, dst []eventlog.Entry) ([]eventlog.Entry, uint64, error)
+	// Scan is Read for who is far behind. It ends after some megabytes, may leave out what was published to a topic that no
+	// filter in its options matches, and also returns how many bytes it has read from disk.
+	Scan(ctx context.Context, o eventlog.ScanOptions, dst []eventlog.Entry) (entries []eventlog.Entry, next uint64, looked int, err error)
 }
 
 // Options are what a Gateway needs. Publisher and Tail are required.
@@ -124,6 +128,7 @@ type Gateway struct {
 	births     *births
 	cuts       cuts
 	walks      [lanes]walk
+	catchUp    *rate.Limiter // of bytes that are read from disk for who is far behind
 	served     atomic.Bool
 	conns      sync.WaitGroup
 
@@ -177,6 +182,7 @@ func New(o Options) (*Gateway, error) {
 	}
 	g.failures = newFailures(g.limits)
 	g.gate.limits = g.limits
+	g.catchUp = rate.NewLimiter(rate.Limit(g.limits.MaxCatchUp), max(g.limits.MaxCatchUp, catchUpBurst))
 	if g.opts.CertificateNames == nil {
 		g.opts.CertificateNames = CertificateNames()
 	}

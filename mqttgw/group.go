@@ -255,6 +255,13 @@ func (gr *group) putBack(f flight) {
 	i, _ := slices.BinarySearch(sh.returned, f.seq)
 	sh.returned = slices.Insert(sh.returned, i, f.seq)
 	gr.changed()
+	gr.mu.Unlock()
+	gr.wake()
+}
+
+// wake starts the writers of the members, which take what waits as they have room.
+func (gr *group) wake() {
+	gr.mu.Lock()
 	members := slices.Clone(gr.members)
 	gr.mu.Unlock()
 	wakeMembers(members)
@@ -270,54 +277,83 @@ func wakeMembers(members []*subscription) {
 	}
 }
 
-// feed is called by a member's writer, without locks: it hands out what waits while members have room. One writer at a
-// time does so.
-func (gr *group) feed() error {
-	var entries []eventlog.Entry
-	for {
-		gr.mu.Lock()
-		sh := gr.waits()
-		if gr.feeding || gr.ended || sh == nil {
-			gr.mu.Unlock()
-			return nil
-		}
-		f, from, most := sh.feed, sh.behind, scanEntries
-		one := len(sh.returned) > 0 || len(sh.waiting) > 0
-		if len(sh.returned) > 0 {
-			from = sh.returned[0]
-		} else if one {
-			from = sh.waiting[0]
-		}
-		if one {
-			most = 1
-		}
-		gr.feeding = true
-		gr.mu.Unlock()
+// turn is one reading on for a group.
+type turn struct {
+	feed *feed
+	from uint64
+	one  bool // the message at from, and no more
+}
 
-		r, err := f.read(from, most, entries[:0])
-		entries = r.entries
-		if one {
-			r.gone = min(r.gone, 1)
-		}
-		if err == nil && r.gone > 0 {
-			f.lost(sessionKey{}, gr.filter, from, r.gone)
-		}
-		gr.mu.Lock()
-		gr.feeding = false
-		more := false
-		var start []*conn
-		if err == nil {
-			start, more = gr.fed(f, from, one, r)
-		}
-		gr.mu.Unlock()
-		clear(entries)
-		for _, c := range start {
-			go c.write() // its place is reserved
-		}
-		if err != nil || !more {
-			return err
-		}
+// far reports whether the shared scan has to read for it.
+func (t *turn) far() bool { return t.feed != nil && !t.one && t.from < t.feed.tail.Hot() }
+
+// begin begins the next turn, if it is far or not as is asked for. One is under way at a time.
+func (gr *group) begin(far bool) (t turn, ok bool) {
+	gr.mu.Lock()
+	defer gr.mu.Unlock()
+	sh := gr.waits()
+	if gr.feeding || gr.ended || sh == nil {
+		return t, false
 	}
+	t = turn{sh.feed, sh.behind, len(sh.returned) > 0 || len(sh.waiting) > 0}
+	if len(sh.returned) > 0 {
+		t.from = sh.returned[0]
+	} else if t.one {
+		t.from = sh.waiting[0]
+	}
+	gr.feeding = t.far() == far
+	return t, gr.feeding
+}
+
+// finish hands out what a turn has read. more reports whether members had room for all of it.
+func (gr *group) finish(t *turn, r reading, err error) (more bool) {
+	if t.one {
+		r.gone = min(r.gone, 1)
+	}
+	if err == nil && r.gone > 0 {
+		t.feed.lost(sessionKey{}, gr.filter, t.from, r.gone)
+	}
+	var start []*conn
+	gr.mu.Lock()
+	gr.feeding = false
+	if err == nil {
+		start, more = gr.fed(t.feed, t.from, t.one, r)
+	}
+	gr.mu.Unlock()
+	for _, c := range start {
+		go c.write() // its place is reserved
+	}
+	return more
+}
+
+// feed is called by a member's writer, without locks: it reads on once, one message or some that are in memory, and hands
+// out what it finds while members have room. What is far behind it leaves to the shared scan. more reports whether they
+// had room for all of it, and more may wait.
+func (gr *group) feed() (more bool, err error) {
+	t, ok := gr.begin(false)
+	if !ok {
+		if t.far() {
+			t.feed.scan.readFor(gr)
+		}
+		return false, nil
+	}
+	most := scanEntries
+	if t.one {
+		most = 1
+	}
+	r, err := t.feed.read(t.from, most, nil)
+	return gr.finish(&t, r, err), err
+}
+
+// scanOn is feed for what is far behind. It is called by the scan, and also returns how many bytes were read from disk.
+func (gr *group) scanOn() (looked int, more bool, err error) {
+	t, ok := gr.begin(true)
+	if !ok {
+		gr.wake() // what is left is for a writer
+		return 0, false, nil
+	}
+	r, err := t.feed.scanFrom(eventlog.ScanOptions{From: t.from, Max: scanEntries, Topics: []string{gr.inner}}, nil)
+	return r.looked, gr.finish(&t, r, err), err
 }
 
 // fed hands out what was read. more reports whether members had room for all of it. mu is held.

@@ -195,6 +195,27 @@ func (b *memoryBus) Read(_ context.Context, from uint64, max int, dst []eventlog
 	return dst, from, nil
 }
 
+// Scan leaves out what no filter matches, and nothing else.
+func (b *memoryBus) Scan(ctx context.Context, o eventlog.ScanOptions, dst []eventlog.Entry) ([]eventlog.Entry, uint64, int, error) {
+	from := len(dst)
+	dst, next, err := b.Read(ctx, o.From, o.Max, dst)
+	dst, next = scanned(o, dst, from, next)
+	return dst, next, 100 * int(next-o.From), err
+}
+
+// scanned does with what was read from an index on what a scan with options does.
+func scanned(o eventlog.ScanOptions, entries []eventlog.Entry, from int, next uint64) ([]eventlog.Entry, uint64) {
+	kept := slices.DeleteFunc(entries[from:], func(e eventlog.Entry) bool {
+		return o.To > 0 && e.Seq > o.To || o.Topics != nil && !slices.ContainsFunc(o.Topics, func(f string) bool {
+			return e.Record.MQTT != nil && mqttgw.Matches(f, e.Record.MQTT.Topic)
+		})
+	})
+	if o.To > 0 {
+		next = min(next, o.To+1)
+	}
+	return entries[:from+len(kept)], max(next, o.From)
+}
+
 // server is a gateway that is served until the test ends.
 type server struct {
 	t    testing.TB

@@ -35,6 +35,7 @@ type Limits struct {
 	MaxCommands       int // commands to devices that have not ended; 1,000,000
 	MaxDeviceCommands int // those of one device; 1000
 	MaxRetained       int // topics with a retained message; 1,000,000
+	MaxCatchUp        int // bytes of the log that are read from disk in a second for clients that are far behind, in all; 128 MiB
 	MaxBirthBytes     int // memory of Sparkplug births, about 40 bytes and its name for each metric; 64 MiB
 
 	MaxConnections        int // in all; 100,000
@@ -81,6 +82,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.MaxCommands, 1_000_000)
 	def(&l.MaxDeviceCommands, 1000)
 	def(&l.MaxRetained, 1_000_000)
+	def(&l.MaxCatchUp, 128<<20)
 	def(&l.MaxBirthBytes, 64<<20)
 	def(&l.MaxConnections, 100_000)
 	def(&l.MaxConnectionsPerIP, 20_000)
@@ -115,6 +117,7 @@ func (l Limits) validate() (errs []error) {
 	between("MaxCommands", l.MaxCommands, 1, 1<<30)
 	between("MaxDeviceCommands", l.MaxDeviceCommands, 1, 1<<16)
 	between("MaxRetained", l.MaxRetained, 1, 1<<30)
+	between("MaxCatchUp", l.MaxCatchUp, 1<<20, 1<<40)
 	between("MaxBirthBytes", l.MaxBirthBytes, 1<<10, 1<<30)
 	between("MaxConnections", l.MaxConnections, 1, 1<<30)
 	between("MaxConnectionsPerIP", l.MaxConnectionsPerIP, 1, 1<<30)

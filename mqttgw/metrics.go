@@ -56,6 +56,7 @@ type metrics struct {
 	filters       prometheus.Gauge
 	sessions      prometheus.Gauge
 	feeds         prometheus.Gauge
+	scanned       prometheus.Counter
 
 	commandsWaiting prometheus.Gauge
 	commands        [commandStates]prometheus.Counter
@@ -74,11 +75,13 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	failed := counter("auth_failures_total", "Connections refused for their credentials, by reason.", "reason")
 	panics := counter("panics_total", "Connections that a programming error ended.")
 	lost := counter("lifecycle_lost_total", "Events about clients that could not be stored.")
+	scanned := counter("catch_up_bytes_total", "Bytes of the log read from disk for clients and shared groups that are far behind.")
 	m := &metrics{
 		connections: gauge("connections", "Clients that are connected."),
 		filters:     gauge("subscriptions", "Subscriptions of all sessions."),
 		sessions:    gauge("sessions", "Sessions that outlive their connection."),
 		feeds:       gauge("feeds", "Streams that subscribers are served from."),
+		scanned:     scanned.WithLabelValues(),
 		refusals:    counter("refused_total", "Connections that did not get as far as CONNACK 0, by reason.", "reason"),
 		dropped:     map[string]prometheus.Counter{}, authFailures: map[string]prometheus.Counter{},
 		panics: panics.WithLabelValues(), lifecycleLost: lost.WithLabelValues(),
@@ -108,7 +111,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.filters, m.sessions, m.feeds, m.commandsWaiting, commands, m.refusals, publishes, deliveries, dropped, failed, panics, lost} {
+	for _, c := range []prometheus.Collector{m.connections, m.filters, m.sessions, m.feeds, scanned, m.commandsWaiting, commands, m.refusals, publishes, deliveries, dropped, failed, panics, lost} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

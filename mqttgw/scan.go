@@ -4,7 +4,9 @@ package mqttgw
 
 import (
 	"context"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,13 +18,16 @@ const (
 	batchRead   = 1024                  // entries between two looks at the riders
 	riderGrace  = 20 * time.Millisecond // for riders without room to get on again
 	batchGrace  = 50 * time.Millisecond // in all for a batch
+	fewRiders   = 16                    // up to so many the scan reads only what they are subscribed to,
+	fewFilters  = 64                    // with at most so many filters
 	scanRetries = time.Second           // after the log could not be read
 )
 
 // scan reads a feed once for all sessions that are far behind in it: 10,000 devices that return must not cost 10,000
 // readings. A pass begins at the lowest position of a rider and goes on to the tail; each event is matched once and
 // offered to the riders that are aboard. A rider without room gets off, and on again when it has room: if the pass is
-// still in the batch where it got off, the batch is offered again from there; else it waits for the next pass.
+// still in the batch where it got off, the batch is offered again from there; else it waits for the next pass. While few
+// ride, only what they are subscribed to is read: one device that was away for long does not have a whole bus decoded.
 type scan struct {
 	f    *feed
 	g    *Gateway
@@ -30,6 +35,7 @@ type scan struct {
 
 	mu      sync.Mutex
 	riders  map[*session]struct{} // guarded by mu
+	groups  map[*group]struct{}   // guarded by mu; shared groups that are far behind, with a member that has room
 	joined  []*session            // guarded by mu; riders that are not aboard yet
 	gotOff  int                   // guarded by mu; riders that got off for lack of room and are not on again
 	settled chan struct{}         // gotOff has become 0
@@ -42,7 +48,7 @@ type scan struct {
 }
 
 func newScan(f *feed) *scan {
-	return &scan{f: f, g: f.g, wake: make(chan struct{}, 1), settled: make(chan struct{}, 1), riders: map[*session]struct{}{}, t: tailer{f: f, g: f.g}}
+	return &scan{f: f, g: f.g, wake: make(chan struct{}, 1), settled: make(chan struct{}, 1), riders: map[*session]struct{}{}, groups: map[*group]struct{}{}, t: tailer{f: f, g: f.g}}
 }
 
 // ride puts a session on the scan, if its client is there.
@@ -59,6 +65,11 @@ func (sc *scan) ride(s *session) {
 	sc.riders[s] = struct{}{}
 	sc.joined = append(sc.joined, s)
 	sc.back()
+	sc.start()
+}
+
+// start has the scan go on.
+func (sc *scan) start() {
 	select {
 	case sc.wake <- struct{}{}:
 	default:
@@ -112,26 +123,36 @@ func (sc *scan) run(ctx context.Context) {
 			return
 		case <-sc.wake:
 		}
-		for ctx.Err() == nil {
-			from := sc.start()
-			if from == 0 {
-				break
+		for more := true; more && ctx.Err() == nil; {
+			var err error
+			if more, err = sc.step(ctx); err == nil || ctx.Err() != nil {
+				continue
 			}
-			if err := sc.pass(ctx, from); err != nil && ctx.Err() == nil {
-				sc.g.log.Error("returning sessions wait: the log cannot be read", "bus", sc.f.name, "err", err)
-				timer := time.NewTimer(scanRetries)
-				select {
-				case <-ctx.Done():
-				case <-timer.C:
-				}
-				timer.Stop()
+			sc.g.log.Error("returning sessions wait: the log cannot be read", "bus", sc.f.name, "err", err)
+			timer := time.NewTimer(scanRetries)
+			select {
+			case <-ctx.Done():
+			case <-timer.C:
 			}
+			timer.Stop()
 		}
 	}
 }
 
-// start has all riders aboard and returns where the next pass begins: the lowest position of a rider; 0 = there are none.
-func (sc *scan) start() (from uint64) {
+// step reads on for the shared groups, and once to the tail for the riders. It reports whether there were any.
+func (sc *scan) step(ctx context.Context) (any bool, err error) {
+	if any, err = sc.feedGroups(ctx); err != nil {
+		return any, err
+	}
+	from := sc.begin()
+	if from == 0 {
+		return any, nil
+	}
+	return true, sc.pass(ctx, from)
+}
+
+// begin has all riders aboard and returns where the next pass begins: the lowest position of a rider; 0 = there are none.
+func (sc *scan) begin() (from uint64) {
 	sc.mu.Lock()
 	sc.joined = nil
 	sc.mu.Unlock()
@@ -185,7 +206,8 @@ func (sc *scan) pass(ctx context.Context, from uint64) error {
 		if sc.aboard.Load() == 0 {
 			return nil // whoever gets on again is served by a pass that begins there
 		}
-		r, err := sc.f.read(from, batchRead, entries[:0])
+		want := sc.interest()
+		r, err := sc.f.scanFrom(eventlog.ScanOptions{From: from, To: want.upTo, Max: batchRead, Topics: want.topics}, entries[:0])
 		if err != nil {
 			return err
 		}
@@ -193,24 +215,91 @@ func (sc *scan) pass(ctx context.Context, from uint64) error {
 		if r.gone > 0 {
 			sc.skip(from, r.gone)
 		}
-		for begin := time.Now(); ; {
-			for _, e := range entries {
-				sc.offer(e)
-			}
-			sc.t.startWriters()
-			sc.wait(ctx)
-			if time.Since(begin) > batchGrace || !sc.board(from) {
-				break
-			}
-		}
+		whole := sc.offerAll(ctx, from, entries, &want)
 		clear(entries)
-		if r.next <= from || sc.f.tailPos.Load() < r.next {
+		switch {
+		case !whole: // it is read again for who has come
+		case r.next <= from || sc.f.tailPos.Load() < r.next:
 			sc.end(max(from, r.next))
 			return nil
+		default:
+			from = r.next
 		}
-		from = r.next
+		if err := sc.g.pay(ctx, r.looked); err != nil {
+			return err
+		}
+		if _, err := sc.feedGroups(ctx); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// offerAll offers a batch to those aboard, and to those who get on while it does. It reports false when one of these may
+// want what was not read.
+func (sc *scan) offerAll(ctx context.Context, from uint64, entries []eventlog.Entry, want *interest) bool {
+	for begin := time.Now(); ; {
+		for _, e := range entries {
+			sc.offer(e)
+		}
+		sc.t.startWriters()
+		sc.wait(ctx)
+		if time.Since(begin) > batchGrace || !sc.board(from) {
+			return true
+		}
+		if !sc.covers(want) {
+			return false
+		}
+	}
+}
+
+// interest is what those aboard want to have read.
+type interest struct {
+	topics []string // filters; nil: everything
+	of     []*session
+	upTo   uint64 // where the feed ended before: a later subscription wants nothing of what is up to here
+}
+
+// interest returns what those aboard want, if they are few. With many it costs less to look at everything.
+func (sc *scan) interest() (want interest) {
+	if sc.aboard.Load() > fewRiders {
+		return want
+	}
+	upTo := sc.f.tail.Committed()
+	for _, s := range sc.all() {
+		s.mu.Lock()
+		if p := s.at.find(sc.f); p != nil && p.aboard {
+			want.of = append(want.of, s)
+			for _, sub := range s.subs {
+				if sub.group == nil && !slices.Contains(want.topics, sub.filter) {
+					want.topics = append(want.topics, sub.filter)
+				}
+			}
+		}
+		s.mu.Unlock()
+	}
+	if len(want.topics) == 0 || len(want.topics) > fewFilters {
+		return interest{}
+	}
+	want.upTo = upTo
+	return want
+}
+
+// covers reports whether those aboard are among those whose interest it is.
+func (sc *scan) covers(want *interest) bool {
+	if want.topics == nil {
+		return true
+	}
+	for _, s := range sc.all() {
+		s.mu.Lock()
+		p := s.at.find(sc.f)
+		stranger := p != nil && p.aboard && !slices.Contains(want.of, s)
+		s.mu.Unlock()
+		if stranger {
+			return false
+		}
+	}
+	return true
 }
 
 // skip tells the riders of what has left the log before they got to it.
@@ -327,4 +416,47 @@ func (sc *scan) wait(ctx context.Context) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+}
+
+// readFor has the scan read for a shared group that is far behind.
+func (sc *scan) readFor(gr *group) {
+	sc.mu.Lock()
+	sc.groups[gr] = struct{}{}
+	sc.mu.Unlock()
+	sc.start()
+}
+
+// feedGroups reads on once for each shared group that is far behind. It reports whether there were any.
+func (sc *scan) feedGroups(ctx context.Context) (any bool, err error) {
+	sc.mu.Lock()
+	groups := slices.Collect(maps.Keys(sc.groups))
+	clear(sc.groups) // before it is fed: a member that gets room meanwhile puts it back
+	sc.mu.Unlock()
+	for _, gr := range groups {
+		if err == nil {
+			err = sc.feedGroup(ctx, gr)
+		} else {
+			sc.readFor(gr)
+		}
+	}
+	return len(groups) > 0, err
+}
+
+func (sc *scan) feedGroup(ctx context.Context, gr *group) error {
+	looked, more, err := gr.scanOn()
+	if more || err != nil {
+		sc.readFor(gr)
+	}
+	if err != nil {
+		return err
+	}
+	return sc.g.pay(ctx, looked)
+}
+
+// catchUpBurst is what is read without a look at the rate: some batches.
+const catchUpBurst = 16 << 20
+
+// pay takes what was read from disk from the node's budget of catching up, and waits until there is some left.
+func (g *Gateway) pay(ctx context.Context, bytes int) error {
+	return g.catchUp.WaitN(ctx, min(bytes, g.catchUp.Burst()))
 }

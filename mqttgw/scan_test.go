@@ -32,6 +32,16 @@ func (b *coldBus) Read(ctx context.Context, from uint64, most int, dst []eventlo
 	return dst, next, err
 }
 
+func (b *coldBus) Scan(ctx context.Context, o eventlog.ScanOptions, dst []eventlog.Entry) ([]eventlog.Entry, uint64, int, error) {
+	if gate := b.gate.Load(); gate != nil {
+		<-*gate
+	}
+	before := len(dst)
+	dst, next, looked, err := b.memoryBus.Scan(ctx, o, dst)
+	b.reads.Add(int64(len(dst) - before))
+	return dst, next, looked, err
+}
+
 // Many devices that return far behind are served by a few readings of the log, not by one each; a device with more than
 // its window takes gets all of it too, and one that does not acknowledge holds nobody up.
 func TestManyReturn(t *testing.T) {

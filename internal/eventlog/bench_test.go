@@ -141,6 +141,19 @@ func BenchmarkRead(b *testing.B) {
 			}
 		})
 		if c.ring == 1 {
+			b.Run("stream/scan-nothing", func(b *testing.B) {
+				b.ReportAllocs()
+				for next, i := uint64(1), 0; i < b.N; {
+					_, after, _, err := bus.Scan(b.Context(), eventlog.ScanOptions{From: next, Max: 500, Topics: []string{"none"}}, nil)
+					if err != nil {
+						b.Fatal(err)
+					}
+					i += int(after - next)
+					if next = after; next > n {
+						next = 1
+					}
+				}
+			})
 			for _, newest := range []bool{false, true} {
 				b.Run(fmt.Sprintf("search-nothing/newest=%v", newest), func(b *testing.B) {
 					for i := 0; i < b.N; {

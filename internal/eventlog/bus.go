@@ -257,26 +257,48 @@ func (b *Bus) Get(ctx context.Context, seq uint64) (Entry, error) {
 // sequence to go on from. It starts at First when from is below. It may return fewer than there are, and none when
 // from is above Committed, or only gaps stand there.
 func (b *Bus) Read(ctx context.Context, from uint64, limit int, dst []Entry) (_ []Entry, next uint64, err error) {
+	dst, next, _, err = b.Scan(ctx, ScanOptions{From: from, Max: limit}, dst)
+	return dst, next, err
+}
+
+// ScanOptions says what Scan reads.
+type ScanOptions struct {
+	From uint64 // lowest sequence; below First it means First
+	To   uint64 // highest sequence; 0: Committed
+	Max  int    // events
+
+	// Topics are MQTT filters. Events that were not published to a topic of one of them are left out, where their subject
+	// tells and they are not in memory; that costs less than half of reading them. nil: all events.
+	Topics []string
+}
+
+// Scan is Read for whoever wants few of the events. It also ends when it has looked at 4 MiB, and says how many bytes it
+// has looked at on disk: 0 when it has read from memory.
+func (b *Bus) Scan(ctx context.Context, o ScanOptions, dst []Entry) (_ []Entry, next uint64, looked int, err error) {
 	s := b.stream
 	if ctx.Err() != nil {
-		return dst, from, context.Cause(ctx)
+		return dst, o.From, 0, context.Cause(ctx)
 	}
-	from = max(from, s.First(), 1)
-	committed := s.Committed()
-	if from > committed || limit <= 0 {
-		return dst, from, nil
+	from, to := max(o.From, s.First(), 1), s.Committed()
+	if o.To > 0 {
+		to = min(to, o.To)
 	}
-	if dst, next, ok := b.ring.read(from, committed, limit, dst); ok {
-		return dst, next, nil
+	if from > to || o.Max <= 0 {
+		return dst, from, 0, nil
 	}
-	size := 0
-	next, err = s.blocks.scan(from, committed, func(r *record) bool {
-		if rec := b.decode(r); rec != nil {
-			dst = append(dst, Entry{r.seq, rec})
-			limit--
-			size += len(r.header) + len(r.data)
+	if dst, next, ok := b.ring.read(from, to, o.Max, dst); ok {
+		return dst, next, 0, nil
+	}
+	wanted := b.subjects.topics(o.Topics)
+	next, err = s.blocks.scan(from, to, func(r *record) bool {
+		looked += len(r.subject) + len(r.header) + len(r.data)
+		if wanted == nil || wanted(r.subject) {
+			if rec := b.decode(r); rec != nil {
+				dst = append(dst, Entry{r.seq, rec})
+				o.Max--
+			}
 		}
-		return limit > 0 && size < readMaxBytes
+		return o.Max > 0 && looked < readMaxBytes
 	})
-	return dst, next, err
+	return dst, next, looked, err
 }

@@ -242,6 +242,26 @@ func (s *subjects) query(q Query) subjectQuery {
 	return c
 }
 
+// topics returns a coarse test of subjects for MQTT filters, which lets everything pass that may match one; nil when there are no
+// filters.
+func (s *subjects) topics(filters []string) func(subject []byte) bool {
+	if len(filters) == 0 {
+		return nil
+	}
+	queries := make([]subjectQuery, len(filters))
+	for i, f := range filters {
+		queries[i] = s.query(Query{MQTTFilter: f})
+	}
+	return func(subject []byte) bool {
+		for i := range queries {
+			if queries[i].match(subject) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
 var dot = []byte(".")
 
 // match reports whether an event with this subject may be wanted.

@@ -35,7 +35,7 @@ type Limits struct {
 	MaxCommands       int // commands to devices that have not ended; 1,000,000
 	MaxDeviceCommands int // those of one device; 1000
 	MaxRetained       int // topics with a retained message; 1,000,000
-	MaxCatchUp        int // bytes of the log that are read from disk in a second for clients that are far behind, in all; 128 MiB
+	MaxCatchUp        int // bytes of the log that are read from disk in a second for clients that are far behind, in all; 256 MiB
 	MaxBirthBytes     int // memory of Sparkplug births, about 40 bytes and its name for each metric; 64 MiB
 
 	MaxConnections        int // in all; 100,000
@@ -82,7 +82,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.MaxCommands, 1_000_000)
 	def(&l.MaxDeviceCommands, 1000)
 	def(&l.MaxRetained, 1_000_000)
-	def(&l.MaxCatchUp, 128<<20)
+	def(&l.MaxCatchUp, 256<<20)
 	def(&l.MaxBirthBytes, 64<<20)
 	def(&l.MaxConnections, 100_000)
 	def(&l.MaxConnectionsPerIP, 20_000)

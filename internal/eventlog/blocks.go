@@ -81,7 +81,21 @@ type checkpoint struct {
 }
 
 // headerEnd is the empty line that ends a header block, and stands nowhere else in it.
-var headerEnd = []byte("\r\n\r\n")
+const headerEnd = "\r\n\r\n"
+
+// emptyLine returns the index of the first headerEnd, -1 when there is none. bytes.Index is slow for it: each line begins to match.
+func emptyLine(header []byte) int {
+	for i := 0; ; {
+		n := bytes.IndexByte(header[i:], '\n')
+		if n < 0 {
+			return -1
+		}
+		i += n + 1
+		if i >= 2 && i+1 < len(header) && header[i] == '\r' && header[i+1] == '\n' && header[i-2] == '\r' {
+			return i - 2
+		}
+	}
+}
 
 // errDamaged is wrapped by errors about blocks that cannot be read.
 var errDamaged = errors.New("block is damaged")
@@ -555,7 +569,7 @@ func (rd *blockReader) record(p prefix) (record, error) {
 		r.header, r.data = r.data[4:4+n], r.data[4+n:]
 		// The sum covers header and data as one run of bytes, not the length that parts them: a header ends at its first
 		// empty line, or the length is not the one that was written.
-		if bytes.Index(r.header, headerEnd) != n-len(headerEnd) {
+		if emptyLine(r.header) != n-len(headerEnd) {
 			return record{}, fmt.Errorf("header of %d bytes does not end with its empty line: %w", n, errDamaged)
 		}
 	}

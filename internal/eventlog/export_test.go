@@ -46,6 +46,7 @@ var (
 	ParseToken    = parseToken
 	MatchTopic    = matchTopic
 	MatchSubject  = matchSubject
+	EmptyLine     = emptyLine
 	DefReserve    = defaultReserve
 	SubjectLevels = subjectLevels
 )

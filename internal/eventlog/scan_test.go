@@ -3,6 +3,7 @@
 package eventlog_test
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"testing"
@@ -81,4 +82,15 @@ func TestScanEndsThoughNothingMatches(t *testing.T) {
 	if err != nil || len(entries) != 0 || next < 40 || next > 45 || looked < 4<<20 {
 		t.Errorf("%d entries, on from %d, %d bytes, %v", len(entries), next, looked, err)
 	}
+}
+
+func FuzzEmptyLine(f *testing.F) {
+	for _, s := range []string{"", "\r\n\r\n", "NATS/1.0\r\na: b\r\n\r\n", "\n\r\n\r\n", "a\n\r\n", "a\r\n\r", "\r\r\n\r\n\r\n"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, header []byte) {
+		if got, want := eventlog.EmptyLine(header), bytes.Index(header, []byte("\r\n\r\n")); got != want {
+			t.Errorf("%q: %d, want %d", header, got, want)
+		}
+	})
 }

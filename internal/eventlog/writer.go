@@ -93,7 +93,7 @@ func checkFrame(m Message) error {
 	if m.Subject == "" || len(m.Subject) > maxControlLine/2 || strings.ContainsFunc(m.Subject, func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r == 0x7f }) {
 		return fmt.Errorf("append: subject of %d bytes is empty, too long or has a character that is not allowed", len(m.Subject))
 	}
-	if len(m.Header) > 0 && (!bytes.HasPrefix(m.Header, []byte(headerLine)) || bytes.Index(m.Header, headerEnd) != len(m.Header)-len(headerEnd)) {
+	if len(m.Header) > 0 && (!bytes.HasPrefix(m.Header, []byte(headerLine)) || emptyLine(m.Header) != len(m.Header)-len(headerEnd)) {
 		return errors.New("append: header is no header block")
 	}
 	return nil

@@ -12,10 +12,12 @@ import (
 
 const (
 	restLook   = time.Second
-	restBytes  = 1 << 20  // allocated between two looks: less than this is rest
+	restBytes  = 1 << 20  // allocated between two looks: less than this is quiet
+	restLooks  = 5        // quiet ones in a row are rest: after a shorter pause the memory is wanted again, and would have to come back page by page
 	worthBytes = 16 << 20 // allocated since memory was given back: less is not worth a collection
 
-	smallWorthBytes = 8 << 20 // the same on a small machine
+	smallRestLooks  = 1 // the same on a small machine
+	smallWorthBytes = 8 << 20
 )
 
 // giveBackMemory returns memory to the system when the process has come to rest, until ctx is done. A burst, such as ten
@@ -26,9 +28,9 @@ const (
 // sixteen pages where one is asked for, leaves three quarters of the file in the process. What is needed again comes back from
 // the page cache, without a read while the system has no better use for it.
 func giveBackMemory(ctx context.Context, small bool, logger *slog.Logger) {
-	r := rest{worth: worthBytes}
+	r := rest{looks: restLooks, worth: worthBytes}
 	if small {
-		r.worth = smallWorthBytes
+		r = rest{looks: smallRestLooks, worth: smallWorthBytes}
 	}
 	pages := programPages{resident: filePages}
 	allocated := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
@@ -43,7 +45,7 @@ func giveBackMemory(ctx context.Context, small bool, logger *slog.Logger) {
 		if metrics.Read(allocated); r.reached(allocated[0].Value.Uint64()) {
 			debug.FreeOSMemory()
 		}
-		if small && r.quiet && pages.due(time.Now()) {
+		if small && r.quiet > 0 && pages.due(time.Now()) {
 			if err := releaseProgram(); err != nil {
 				logger.Debug("pages of the program stay in memory", "err", err)
 			}
@@ -75,16 +77,21 @@ func (p *programPages) due(now time.Time) bool {
 
 // rest knows whether a process that has been busy is at rest.
 type rest struct {
+	looks         int // quiet ones that make a rest
 	worth         uint64
-	quiet         bool   // little was allocated between the last two looks
+	quiet         int    // looks in a row before which little was allocated
 	seen, settled uint64 // bytes allocated until the last look, and until rest was reached last
 }
 
 // reached takes the bytes that have been allocated so far, at every look.
 func (r *rest) reached(allocated uint64) bool {
-	r.quiet = allocated-r.seen < restBytes
+	if allocated-r.seen < restBytes {
+		r.quiet++
+	} else {
+		r.quiet = 0
+	}
 	r.seen = allocated
-	if !r.quiet || allocated-r.settled < r.worth {
+	if r.quiet < r.looks || allocated-r.settled < r.worth {
 		return false
 	}
 	r.settled = allocated

@@ -8,7 +8,7 @@ import (
 )
 
 func TestRestIsReachedOnceAfterABurst(t *testing.T) {
-	r := rest{worth: worthBytes}
+	r := rest{looks: 2, worth: worthBytes}
 	for i, look := range []struct {
 		allocated uint64
 		want      bool
@@ -17,13 +17,18 @@ func TestRestIsReachedOnceAfterABurst(t *testing.T) {
 		{8<<20 + 4096, false},
 		{48 << 20, false}, // a burst
 		{90 << 20, false},
-		{90<<20 + 300<<10, true},
-		{90<<20 + 600<<10, false}, // not again
-		{91 << 20, false},
-		{105 << 20, false}, // too little
-		{105<<20 + 1, false},
-		{107 << 20, false},
-		{107<<20 + 1, true},
+		{90<<20 + 300<<10, false}, // a pause
+		{92 << 20, false},
+		{92<<20 + 300<<10, false},
+		{92<<20 + 600<<10, true},
+		{92<<20 + 900<<10, false}, // not again
+		{93 << 20, false},
+		{107 << 20, false}, // too little
+		{107<<20 + 1, false},
+		{107<<20 + 2, false},
+		{109 << 20, false},
+		{109<<20 + 1, false},
+		{109<<20 + 2, true},
 	} {
 		if got := r.reached(look.allocated); got != look.want {
 			t.Errorf("look %d at %d bytes: %v, want %v", i, look.allocated, got, look.want)

@@ -230,8 +230,8 @@ func (br broker) idle(tb testing.TB, n int) float64 {
 	all := br.connectAll(tb, n, "idle-", func(i int) string { return fmt.Sprintf("idle/%d/cmd", i) }, 1)
 	// The lowest of what it is in the seconds after: a process that comes to rest gives memory back.
 	lowest := residentMB(tb, br.pid)
-	until := time.Now().Add(6 * time.Second)
-	eventually(tb, 10*time.Second, func() (string, bool) {
+	until := time.Now().Add(10 * time.Second)
+	eventually(tb, 20*time.Second, func() (string, bool) {
 		lowest = min(lowest, residentMB(tb, br.pid))
 		return "", time.Now().After(until)
 	})

@@ -25,6 +25,7 @@ type group struct {
 	mu      sync.Mutex
 	members []*subscription // in the order of their turns
 	at      []share         // one for each feed in which there is something to say
+	lost    []lostShare     // what waits on buses that are not there any more, until a member is told
 	feeding bool            // a writer reads the log for it
 	dirty   bool
 	ended   bool // without members
@@ -35,6 +36,12 @@ type share struct {
 	position
 	returned []uint64 // QoS 1 messages that a member did not acknowledge, to be sent again; before position
 	out      []uint64 // QoS 1 messages that members have
+}
+
+// lostShare is a share in a bus that a start has not found. It is written down as it was, for the next start may have the bus.
+type lostShare struct {
+	shareState
+	loss loss
 }
 
 // lagging reports whether something waits for a member.
@@ -104,7 +111,7 @@ func newGroup(g *Gateway, filter string, since moment) *group {
 
 // changed keeps lags right and has the recorder write the group down. mu is held.
 func (gr *group) changed() {
-	gr.lags.Store(gr.waits() != nil)
+	gr.lags.Store(gr.waits() != nil || len(gr.lost) > 0)
 	if gr.g.recorder != nil && !gr.dirty {
 		gr.dirty = true
 		gr.g.recorder.noteGroup(gr)
@@ -119,6 +126,9 @@ func (gr *group) record() *record {
 		all := slices.Concat(sh.returned, sh.out)
 		slices.Sort(all)
 		st.shares = append(st.shares, shareState{sh.state(), slices.Compact(all)})
+	}
+	for i := range gr.lost {
+		st.shares = append(st.shares, gr.lost[i].shareState)
 	}
 	return &record{kind: recordGroup, group: st}
 }
@@ -277,6 +287,22 @@ func wakeMembers(members []*subscription) {
 	}
 }
 
+// tellLost says, when a member is there, what no member will get because its bus is not.
+func (gr *group) tellLost() {
+	gr.mu.Lock()
+	gone := gr.lost
+	if gr.ended || len(gone) == 0 {
+		gr.mu.Unlock()
+		return
+	}
+	gr.lost = nil
+	gr.changed()
+	gr.mu.Unlock()
+	for i := range gone {
+		gr.g.lost(sessionKey{}, gr.filter, gone[i].loss)
+	}
+}
+
 // turn is one reading on for a group.
 type turn struct {
 	feed *feed
@@ -330,6 +356,7 @@ func (gr *group) finish(t *turn, r reading, err error) (more bool) {
 // out what it finds while members have room. What is far behind it leaves to the shared scan. more reports whether they
 // had room for all of it, and more may wait.
 func (gr *group) feed() (more bool, err error) {
+	gr.tellLost()
 	t, ok := gr.begin(false)
 	if !ok {
 		if t.far() {

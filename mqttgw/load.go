@@ -188,20 +188,7 @@ func (g *Gateway) restore(l *loaded) {
 	for _, st := range l.cuts {
 		g.cut(cut{g.momentOf(st.moment), st.made})
 	}
-	for filter, st := range l.groups {
-		gr := newGroup(g, filter, nil)
-		for _, sh := range st.shares {
-			if f := g.feeds.named(sh.feed); f != nil {
-				at := gr.of(f)
-				at.restore(sh.streamState)
-				at.returned = sh.returned
-			}
-		}
-		gr.ended = true // until it has a member
-		g.router.mu.Lock()
-		g.router.groupOf(filter, func(string) *group { return gr })
-		g.router.mu.Unlock()
-	}
+	g.restoreGroups(l)
 	missing := map[string]int{}
 	var over []*session
 	for epoch, st := range l.sessions {
@@ -230,7 +217,7 @@ func (g *Gateway) restore(l *loaded) {
 			missing[gone.feed]++
 		}
 		s.at.tidy()
-		g.restoreLists(s, st)
+		g.restoreLists(s, st, l)
 		g.enrol(s, s.expiry > 0)
 		s.mu.Lock()
 		var w *will
@@ -252,13 +239,20 @@ func (g *Gateway) restore(l *loaded) {
 	for bus, n := range missing {
 		g.log.Warn("sessions wait for messages of a bus that is not there any more: they end when their clients return", "bus", bus, "sessions", n)
 	}
+	waiting := map[string]int{}
 	for _, gr := range g.router.allGroups() {
 		gr.mu.Lock()
 		empty := len(gr.members) == 0
+		for _, gone := range gr.lost {
+			waiting[gone.feed]++
+		}
 		gr.mu.Unlock()
 		if empty {
 			g.router.change([]*subscription{{group: gr, filter: gr.filter}}, nil, func() []*subscription { return nil })
 		}
+	}
+	for bus, n := range waiting {
+		g.log.Warn("shared groups wait for messages of a bus that is not there any more", "bus", bus, "groups", n)
 	}
 }
 
@@ -270,12 +264,68 @@ func (s *session) lose(st streamState, l *loaded) {
 	}
 	gone := &s.lost[i]
 	gone.from = min(gone.from, st.from)
-	end, _ := l.checkpoint.at(st.feed)
-	gone.n = max(end, gone.from) - gone.from + 1
+	gone.n = l.known(st.feed, gone.from)
+}
+
+// known is how many sequences there are from one on, as far as the checkpoint says.
+func (l *loaded) known(feed string, from uint64) uint64 {
+	end, _ := l.checkpoint.at(feed)
+	return max(end, from) - from + 1
+}
+
+// restoreGroups makes the groups that were loaded, without members.
+func (g *Gateway) restoreGroups(l *loaded) {
+	for filter, st := range l.groups {
+		gr := newGroup(g, filter, nil)
+		for _, sh := range st.shares {
+			f := g.feeds.named(sh.feed)
+			switch {
+			case f != nil:
+				gr.of(f).resume(sh)
+			case sh.lags || len(sh.returned) > 0:
+				gr.lose(sh, l)
+			}
+		}
+		gr.ended = true // until it has a member
+		g.router.mu.Lock()
+		g.router.groupOf(filter, func(string) *group { return gr })
+		g.router.mu.Unlock()
+	}
+}
+
+// resume sets the share from what was written down. There are two records of one if its bus was gone and came again: what waited
+// then waits still.
+func (sh *share) resume(st shareState) {
+	exact := max(sh.exact, st.exact)
+	if st.lags || !sh.position.lagging() && st.from >= sh.liveFrom {
+		sh.restore(st.streamState)
+	}
+	sh.exact = exact
+	sh.returned = slices.Concat(sh.returned, st.returned)
+	slices.Sort(sh.returned)
+	sh.returned = slices.Compact(sh.returned)
+}
+
+// lose notes that messages wait for a member on a bus that is not there. Nothing else runs yet.
+func (gr *group) lose(st shareState, l *loaded) {
+	i := slices.IndexFunc(gr.lost, func(gone lostShare) bool { return gone.feed == st.feed })
+	if i < 0 {
+		i, gr.lost = len(gr.lost), append(gr.lost, lostShare{shareState: shareState{streamState: st.streamState}})
+	}
+	gone := &gr.lost[i]
+	gone.exact = max(gone.exact, st.exact)
+	gone.returned = slices.Concat(gone.returned, st.returned)
+	slices.Sort(gone.returned)
+	first := gone.from
+	if len(gone.returned) > 0 && (!gone.lags || gone.returned[0] < first) {
+		first = gone.returned[0]
+	}
+	gone.loss = loss{streamState{feed: st.feed, from: first}, l.known(st.feed, first)}
+	gr.changed()
 }
 
 // restoreLists makes the subscriptions, scans, flights and receipts of a session.
-func (g *Gateway) restoreLists(s *session, st *sessionState) {
+func (g *Gateway) restoreLists(s *session, st *sessionState, l *loaded) {
 	for _, sub := range st.subs {
 		s.subs = append(s.subs, newSubscription(s, sub))
 	}
@@ -296,6 +346,8 @@ func (g *Gateway) restoreLists(s *session, st *sessionState) {
 			i := s.find(f.group)
 			if gone = gone || f.stage == stageQoS1 || i < 0; !gone { // with QoS 1 the group has it
 				fl.group = s.subs[i].group
+			} else if fl.feed == nil && f.stage == stageQoS2 && i >= 0 {
+				s.subs[i].group.lose(shareState{streamState{feed: f.feed, exact: f.seq}, []uint64{f.seq}}, l)
 			}
 		}
 		if gone && fl.stage == stageQoS1 {

@@ -57,12 +57,23 @@ func (g *Gateway) resumable(s *session) bool {
 			gone = append(gone, loss{p.state(), p.feed.tail.First() - p.next()})
 		}
 	}
+	var groups []*group
+	for _, sub := range s.subs {
+		if sub.group != nil {
+			groups = append(groups, sub.group)
+		}
+	}
 	s.mu.Unlock()
 	if over {
 		return false
 	}
 	for _, l := range gone {
 		g.lost(s.key, s.key.clientID, l)
+	}
+	if len(gone) > 0 {
+		for _, gr := range groups { // which end with the session, if it is their last
+			gr.tellLost()
+		}
 	}
 	return len(gone) == 0
 }

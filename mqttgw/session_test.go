@@ -412,6 +412,29 @@ func TestGap(t *testing.T) {
 	})
 }
 
+// withoutFleet is a gateway that does not find the bus fleet if it is gone.
+func withoutFleet(gone *bool) setup {
+	return func(o *mqttgw.Options) {
+		tails := o.Tails
+		o.Tails = func(bus string) (mqttgw.Tail, error) {
+			if *gone && bus == "fleet" {
+				return nil, fault.New(fault.NotFound, "no bus %q", bus)
+			}
+			return tails(bus)
+		}
+	}
+}
+
+// gaps are the events about gaps: who missed something, and what.
+func (w *world) gaps() (all []string) {
+	for _, rec := range w.bus.records() {
+		if rec.Event.Type == mqttgw.EventGap {
+			all = append(all, rec.Event.Subject+" "+string(rec.Event.Data))
+		}
+	}
+	return all
+}
+
 // A bus that a start does not find is a gap for those who were waiting for its messages, also after another start; if it is there
 // again before they are, nothing is lost.
 func TestGapOfABusThatIsGone(t *testing.T) {
@@ -423,15 +446,7 @@ func TestGapOfABusThatIsGone(t *testing.T) {
 	}{{1, false, false, false}, {1, true, false, false}, {2, false, false, false}, {2, false, true, true}} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			gone := false
-			w := newWorld(t, func(o *mqttgw.Options) {
-				tails := o.Tails
-				o.Tails = func(bus string) (mqttgw.Tail, error) {
-					if gone && bus == "fleet" {
-						return nil, fault.New(fault.NotFound, "no bus %q", bus)
-					}
-					return tails(bus)
-				}
-			})
+			w := newWorld(t, withoutFleet(&gone))
 			if err := w.remap("f/#"); err != nil {
 				t.Fatal(err)
 			}
@@ -463,12 +478,7 @@ func TestGapOfABusThatIsGone(t *testing.T) {
 			}
 			cl = w.now.resume(packet.V5, "c", c.present)
 			w.now.resume(packet.V5, "idle", true)
-			var gaps []string
-			for _, rec := range w.bus.records() {
-				if rec.Event.Type == mqttgw.EventGap {
-					gaps = append(gaps, rec.Event.Subject+" "+string(rec.Event.Data))
-				}
-			}
+			gaps := w.gaps()
 			if c.present {
 				if got := cl.payloads(5); len(gaps) > 0 || len(got) != 5 {
 					t.Errorf("got %v, gaps %v", got, gaps)

@@ -5,6 +5,7 @@ package mqttgw_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
@@ -113,6 +114,91 @@ func TestSharedUnacknowledged(t *testing.T) {
 		a.nothing()
 		b.nothing()
 	})
+}
+
+// What waits for a group on a bus that a start does not find is a gap too, which is told when a member is there; if the bus is there
+// again before one is, nothing is lost.
+func TestGapOfAGroupWhoseBusIsGone(t *testing.T) {
+	const filter = "$share/g/f/#"
+	for name, c := range map[string]struct {
+		flying byte // a message with this QoS was sent, and is not acknowledged; 0 = three with QoS 1 wait
+		starts int  // without the bus
+		back   bool // it is there again
+		own    bool // the member waits for the messages itself as well, so that its session, and the group with it, ends
+	}{
+		"waiting": {0, 1, false, false}, "two starts": {0, 2, false, false}, "sent with QoS 1": {1, 1, false, false},
+		"sent with QoS 1, two starts": {1, 2, false, false}, "sent with QoS 2": {2, 1, false, false}, "the last member ends": {0, 1, false, true},
+		"back": {0, 2, true, false}, "sent with QoS 1, back": {1, 2, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			gone := false
+			w := newWorld(t, withoutFleet(&gone))
+			if err := w.remap("f/#"); err != nil {
+				t.Fatal(err)
+			}
+			member := w.now.resume(packet.V5, "m", false)
+			member.subscribe(2, filter)
+			if c.own {
+				member.subscribe(1, "f/#")
+			}
+			p := w.now.connect(packet.V5, "p")
+			want := numbers(3)
+			switch c.flying {
+			case 1:
+				p.publish("f/1", "x")
+				want = []string{string(recv[*packet.Publish](member).Payload)}
+			case 2:
+				p.publish2("f/1", "x")
+				recv[*packet.Publish](member)
+			}
+			member.leave()
+			for k := range 3 {
+				if c.flying == 0 {
+					p.publish("f/1", fmt.Sprint(k))
+				}
+			}
+			w.settled()
+			gone = true
+			for range c.starts {
+				w.restart()
+				w.now.connect(packet.V5, "p").publish("t", "x")
+				w.settled()
+			}
+			if gaps := w.gaps(); len(gaps) > 0 {
+				t.Fatalf("told before a member is there: %q", gaps)
+			}
+			gone = !c.back
+			w.restart()
+			member = w.now.resume(packet.V5, "m", !c.own)
+			if c.back {
+				if got := member.payloads(len(want)); !slices.Equal(got, want) || len(w.gaps()) > 0 {
+					t.Errorf("got %q, gaps %q, want %q", got, w.gaps(), want)
+				}
+				return
+			}
+			told := func() (of []string) {
+				for _, gap := range w.gaps() {
+					if strings.HasPrefix(gap, filter+" ") {
+						of = append(of, gap)
+					}
+				}
+				return of
+			}
+			eventually(t, "the gap is told", func() bool { return len(told()) > 0 })
+			w.settled()
+			w.restart()
+			member = w.now.resume(packet.V5, "m", true)
+			if c.flying == 2 {
+				recv[*packet.Ack](member) // PUBREL, since it may know the packet id
+			}
+			member.subscribe(2, filter)
+			w.now.connect(packet.V5, "p").publish("f/1", "later") // nowhere, or to the bus that is there
+			w.settled()
+			if gaps := told(); len(gaps) != 1 || !strings.Contains(gaps[0], `"bus":"fleet"`) || !strings.Contains(gaps[0], `"from":2,`) || !strings.Contains(gaps[0], `"subscriber":"`+filter+`"`) {
+				t.Errorf("gaps %q", gaps)
+			}
+		})
+	}
 }
 
 // A group ends with its last member: what comes then is nobody's.

@@ -30,17 +30,6 @@ const (
 	BroadcastCancelled = "cancelled" // what was sent by then stays so
 )
 
-// Selection says which devices a broadcast is for: those that are listed, or those for which everything else holds that
-// is there. They are Devices that are defined and, but for labels, clients that have been connected or have a session; a
-// client that is a Device counts as that Device, so that it gets one command.
-type Selection struct {
-	Devices  []string          `json:"devices,omitempty"`
-	Labels   map[string]string `json:"labels,omitempty"`   // of the Device
-	ClientID string            `json:"clientId,omitempty"` // a client id, or the name of a Device; * stands for any text
-	Online   bool              `json:"online,omitempty"`
-	All      bool              `json:"all,omitempty"` // there is no condition on purpose
-}
-
 // BroadcastSpec is one command for many devices.
 type BroadcastSpec struct {
 	Select  Selection
@@ -244,6 +233,7 @@ func (g *Gateway) planBroadcast(ctx context.Context, spec *BroadcastSpec) ([]str
 	if err := g.checkBroadcast(spec); err != nil {
 		return nil, err
 	}
+	spec.Select.Devices = g.distinct(spec.Select.Devices)
 	return g.selected(&spec.Select, ""), nil
 }
 
@@ -293,89 +283,8 @@ func (g *Gateway) checkBroadcast(spec *BroadcastSpec) error {
 	return fault.Collect(bad)
 }
 
-func (s *Selection) check(complain complaint) {
-	size := 0
-	for _, d := range s.Devices {
-		size += len(d)
-	}
-	conditions := len(s.Labels) > 0 || s.ClientID != "" || s.Online
-	switch {
-	case len(s.Devices) > maxListed || size > maxListedBytes:
-		complain("/devices", "must be at most %d, and %d bytes together", maxListed, maxListedBytes)
-	case len(s.Devices) > 0 && (len(s.Labels) > 0 || s.ClientID != "" || s.All):
-		complain("/devices", "stands alone, or beside online")
-	case len(s.Devices) == 0 && !conditions && !s.All:
-		complain("", "must say which devices: devices, labels, clientId, online, or all")
-	case s.All && conditions:
-		complain("/all", "stands alone")
-	}
-	if len(s.ClientID) > maxPrincipal || len(s.Labels) > maxLabels {
-		complain("/clientId", "must be at most %d bytes, and labels at most %d", maxPrincipal, maxLabels)
-	}
-}
-
 // topicFor fills a device into a topic.
 func topicFor(topic, device string) string { return strings.ReplaceAll(topic, "${device}", device) }
-
-// selected returns the devices of a selection above a name, in the order of names.
-func (g *Gateway) selected(s *Selection, after string) []string {
-	found := map[string]bool{}
-	d := g.opts.Directory
-	if len(s.Devices) > 0 {
-		for _, name := range s.Devices {
-			found[name] = true
-		}
-	} else {
-		for _, key := range g.keys(func(sessionKey) bool { return len(s.Labels) == 0 }) {
-			names := d.addresses(key) // both are mailboxes of one client, which is to get one command
-			name := cmp.Or(names[0], names[1])
-			if name != "" && (s.names(name) || s.names(key.clientID)) {
-				found[name] = true
-			}
-		}
-		d.mu.RLock()
-		for name, dev := range d.devices {
-			if s.names(name) && dev.labelled(s.Labels) {
-				found[name] = true
-			}
-		}
-		d.mu.RUnlock()
-	}
-	if s.Online {
-		online := g.onlineDevices()
-		maps.DeleteFunc(found, func(name string, _ bool) bool { return !online[name] })
-	}
-	maps.DeleteFunc(found, func(name string, _ bool) bool { return name <= after })
-	return slices.Sorted(maps.Keys(found))
-}
-
-// names reports whether a selection is for a name.
-func (s *Selection) names(name string) bool {
-	return s.ClientID == "" || globPieces(strings.Split(s.ClientID, "*"), name)
-}
-
-func (d *Device) labelled(labels map[string]string) bool {
-	for name, v := range labels {
-		if have, ok := d.labels[name]; !ok || have != v {
-			return false
-		}
-	}
-	return true
-}
-
-// onlineDevices are the devices that are connected.
-func (g *Gateway) onlineDevices() map[string]bool {
-	g.mu.Lock()
-	keys := slices.Collect(maps.Keys(g.holders))
-	g.mu.Unlock()
-	online := make(map[string]bool, len(keys))
-	for _, key := range keys {
-		for _, name := range g.opts.Directory.addresses(key) {
-			online[name] = true
-		}
-	}
-	return online
-}
 
 func (b *broadcasts) openOnes() (n int) {
 	b.mu.Lock()

@@ -102,6 +102,10 @@ func TestBroadcastReachesAClientOnce(t *testing.T) {
 		{mqttgw.Selection{ClientID: "serial-9"}, false},
 		{mqttgw.Selection{ClientID: "box-17"}, false},
 		{mqttgw.Selection{Labels: map[string]string{"site": "north"}}, false},
+		{mqttgw.Selection{Labels: map[string]string{"site": "north"}, ClientID: "serial-*"}, false},
+		{mqttgw.Selection{Labels: map[string]string{"site": "north"}, ClientID: "box-*", Online: true}, false},
+		{mqttgw.Selection{Devices: []string{"box-17", "serial-9", "serial-10", "box-17"}}, true},
+		{mqttgw.Selection{Devices: []string{"serial-9", "box-17"}, Online: true}, false},
 	} {
 		b := st.broadcast(mqttgw.BroadcastSpec{Select: tt.sel, Rate: 1000, Command: mqttgw.CommandSpec{Topic: "cmd/${device}", QoS: 1}})
 		st.state(b.ID, mqttgw.BroadcastDone)
@@ -184,5 +188,52 @@ func TestBroadcastWaits(t *testing.T) {
 	}
 	if _, err := st.now.gateway.CancelCommand(t.Context(), "box-00", first.ID, ""); err != nil {
 		t.Error(err)
+	}
+}
+
+// Of a Device in a list, the client ids count as the Device; and conditions hold for a Device by its client ids too.
+func TestBroadcastKnowsClientIDsOfDevices(t *testing.T) {
+	north := map[string]string{"site": "north"}
+	d := defined(t, `{"name":"box-1","password":{"value":"x"},"labels":{"site":"north"},"clientIds":["serial-1","spare-*"]}`,
+		`{"name":"box-2","password":{"value":"x"},"labels":{"site":"south"},"clientIds":["serial-2","both"]}`,
+		`{"name":"box-3","password":{"value":"x"},"labels":{"site":"north"},"clientIds":["both"]}`,
+		`{"name":"serial-4","password":{"value":"x"}}`, `{"name":"box-4","password":{"value":"x"},"clientIds":["serial-4"]}`)
+	st := newStation(t, with(d), func(o *mqttgw.Options) { o.Broadcasts, o.Anonymous = &memoryLog{}, true })
+	st.now.connect(packet.V5, "spare-7", credentials("box-1", "x"))
+	st.now.connect(packet.V5, "guest-1")
+	st.now.connect(packet.V5, "serial-2")
+	for _, c := range []struct {
+		sel  mqttgw.Selection
+		want []string
+	}{
+		{mqttgw.Selection{Devices: []string{"serial-1", "box-1"}}, []string{"box-1"}}, // was never connected
+		{mqttgw.Selection{Devices: []string{"spare-7", "box-1"}}, []string{"box-1"}},  // by a pattern, and connected
+		{mqttgw.Selection{Devices: []string{"spare-8", "box-1"}}, []string{"box-1", "spare-8"}},
+		{mqttgw.Selection{Devices: []string{"serial-1", "spare-7"}}, []string{"serial-1", "spare-7"}},
+		{mqttgw.Selection{Devices: []string{"serial-2", "box-2"}}, []string{"box-2", "serial-2"}}, // a guest has the client id too
+		{mqttgw.Selection{Devices: []string{"both", "box-2"}}, []string{"both", "box-2"}},
+		{mqttgw.Selection{Devices: []string{"both", "box-2", "box-3"}}, []string{"box-2", "box-3"}},
+		{mqttgw.Selection{Devices: []string{"serial-4", "box-4"}}, []string{"box-4", "serial-4"}}, // the name of a Device is that Device's
+		{mqttgw.Selection{Labels: north, ClientID: "serial-*"}, []string{"box-1"}},
+		{mqttgw.Selection{Labels: north, ClientID: "spare-7"}, []string{"box-1"}},
+		{mqttgw.Selection{Labels: north, ClientID: "spare-*"}, []string{"box-1"}},
+		{mqttgw.Selection{Labels: north, ClientID: "spare-8"}, nil},
+		{mqttgw.Selection{Labels: north, ClientID: "box-?"}, nil},
+		{mqttgw.Selection{Labels: north, ClientID: "guest-*"}, nil},
+		{mqttgw.Selection{Labels: map[string]string{"site": "south"}, ClientID: "*-2"}, []string{"box-2"}},
+		{mqttgw.Selection{ClientID: "both"}, []string{"box-2", "box-3"}},
+		{mqttgw.Selection{ClientID: "guest-*"}, []string{"guest-1"}},
+	} {
+		b := st.broadcast(mqttgw.BroadcastSpec{Select: c.sel, Rate: 1000})
+		st.state(b.ID, mqttgw.BroadcastDone)
+		var got []string
+		for _, device := range []string{"both", "box-1", "box-2", "box-3", "box-4", "guest-1", "serial-1", "serial-2", "serial-4", "spare-7", "spare-8"} {
+			if _, err := st.now.gateway.Command(t.Context(), device, b.ID); err == nil {
+				got = append(got, device)
+			}
+		}
+		if !slices.Equal(got, c.want) || b.Total != len(c.want) {
+			t.Errorf("%+v is for %q, %d in all, want %q", c.sel, got, b.Total, c.want)
+		}
 	}
 }

@@ -300,9 +300,9 @@ first how many devices it is for.`,
 	}
 	m.flags(cmd)
 	f := cmd.Flags()
-	f.StringSliceVar(&devices, "device", nil, "a device; may be repeated")
+	f.StringSliceVar(&devices, "device", nil, "a device, by the name of its Device or its client id; may be repeated")
 	f.StringVar(&labels, "labels", "", "devices with all of these labels: name=value,name=value")
-	f.StringVar(&clientID, "client-id", "", "client id, or name of a Device; * stands for any text")
+	f.StringVar(&clientID, "client-id", "", "client id, of a Device too, or name of a Device; * stands for any text")
 	f.BoolVar(&online, "online", false, "only devices that are connected")
 	f.BoolVar(&all, "all", false, "all devices")
 	f.Float64Var(&rate, "rate", 100, "commands a second")

@@ -32,9 +32,9 @@ func commandSchemas(schemas map[string]*huma.Schema) {
 
 func selectionSchema() *huma.Schema {
 	return &huma.Schema{Type: "object", Description: "devices, or all conditions that there are must hold",
-		Properties: map[string]*huma.Schema{"devices": {Type: "array", Items: text("name of a Device, or a client id")},
+		Properties: map[string]*huma.Schema{"devices": {Type: "array", Description: "a client id of a Device that is in the list too counts as that Device", Items: text("name of a Device, or a client id")},
 			"labels":   {Type: "object", Description: "of Device definitions", AdditionalProperties: text("")},
-			"clientId": text("client id, or name of a Device; * stands for any text"), "online": {Type: "boolean", Description: "connected when their turn is planned"},
+			"clientId": text("name of a Device, or a client id: one that clients of the Device have connected with or that its definition names, or, without labels, that of a client that is no Device; * stands for any text"), "online": {Type: "boolean", Description: "connected when their turn is planned"},
 			"all": {Type: "boolean", Description: "every device, on purpose"}}}
 }
 

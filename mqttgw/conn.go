@@ -294,7 +294,7 @@ func (c *conn) takeDisconnect(first byte, body []byte) (clean bool, err error) {
 		return false, &packet.Error{Code: packet.ProtocolError, Detail: "server reference from a client"}
 	}
 	if changed {
-		c.setExpiry(expiry.Int)
+		c.setExpiry(c.g.limits.sessionExpiry(expiry.Int))
 	}
 	c.endSilently()
 	return p.Code == packet.Success, nil

@@ -164,7 +164,8 @@ func (c *conn) accept(p *packet.Connect) (*packet.Connack, error) {
 		c.maxPacket = int(min(n, 1<<28))
 	}
 	c.tellWhy = p.Properties.Int(packet.RequestProblemInfo, 1) == 1
-	c.expiring = p.Properties.Int(packet.SessionExpiry, 0) > 0
+	asked := p.Properties.Int(packet.SessionExpiry, 0)
+	c.expiring = asked > 0
 	c.aliasMax = uint16(min(p.Properties.Int(packet.TopicAliasMaximum, 0), uint32(c.g.limits.MaxTopicAlias)))
 	keepAlive := time.Duration(p.KeepAlive) * time.Second
 	if most := c.g.limits.MaxKeepAlive; most > 0 && p.Version == packet.V5 && (keepAlive == 0 || keepAlive > most) {
@@ -173,7 +174,7 @@ func (c *conn) accept(p *packet.Connect) (*packet.Connack, error) {
 	}
 	c.keepAlive = keepAlive * 3 / 2
 	if p.Version == packet.V5 {
-		ack.Properties = c.announce(ack.Properties)
+		ack.Properties = c.announce(ack.Properties, asked)
 		if p.Properties.Int(packet.RequestResponseInfo, 0) == 1 && packet.ValidTopic([]byte(id)) {
 			ack.Properties = ack.Properties.AppendString(packet.ResponseInfo, responsePrefix+id)
 		}
@@ -184,10 +185,14 @@ func (c *conn) accept(p *packet.Connect) (*packet.Connack, error) {
 // responsePrefix is where a client that asks for it is told to have responses sent: below response/<client id>.
 const responsePrefix = "response/"
 
-// announce appends what an MQTT 5 client has to know.
-func (c *conn) announce(ps packet.Properties) packet.Properties {
-	if c.expiring && c.g.recorder == nil {
-		ps = ps.AppendInt(packet.SessionExpiry, 0) // sessions end with the connection
+// announce appends what an MQTT 5 client has to know. asked is the session expiry that it asks for.
+func (c *conn) announce(ps packet.Properties, asked uint32) packet.Properties {
+	expiry := c.g.limits.sessionExpiry(asked)
+	if c.g.recorder == nil {
+		expiry = 0 // sessions end with the connection
+	}
+	if expiry != asked {
+		ps = ps.AppendInt(packet.SessionExpiry, expiry)
 	}
 	ps = ps.AppendInt(packet.ReceiveMaximum, uint32(c.g.limits.ReceiveMaximum)).
 		AppendInt(packet.MaximumPacketSize, uint32(c.g.limits.MaxPacket)).
@@ -252,11 +257,11 @@ func (c *conn) expiryOf(p *packet.Connect) uint32 {
 	case c.g.recorder == nil:
 		return 0
 	case c.version == packet.V5:
-		return p.Properties.Int(packet.SessionExpiry, 0)
+		return c.g.limits.sessionExpiry(p.Properties.Int(packet.SessionExpiry, 0))
 	case p.CleanStart:
 		return 0
 	}
-	return never
+	return c.g.limits.sessionExpiry(never)
 }
 
 // openSession finds the session of the client, or makes one, and has it written down. present reports whether it was

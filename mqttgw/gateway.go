@@ -101,7 +101,10 @@ func (o *Options) Validate() error {
 	if o.Directory == nil && !o.Anonymous {
 		errs = append(errs, errors.New("mqttgw: without a Directory and without Anonymous nobody could connect"))
 	}
-	return errors.Join(append(errs, o.Limits.validate()...)...)
+	if err := o.Limits.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("mqttgw: %w", err))
+	}
+	return errors.Join(errs...)
 }
 
 // Gateway serves MQTT connections. Its methods are safe for concurrent use.

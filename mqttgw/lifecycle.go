@@ -109,6 +109,7 @@ func (c *conn) announceEnd() {
 		return
 	}
 	reason, byServer := c.endReason()
+	c.g.metrics.ended(reason)
 	c.report(DeviceDisconnected, LifecycleData{Address: c.addr.String(), Reason: reason, ByServer: byServer})
 }
 
@@ -129,19 +130,26 @@ var endReasons = map[packet.Reason]string{
 	packet.QuotaExceeded:          "quota-exceeded",
 }
 
+// Reasons that are no reason code's.
+const (
+	endLost    = "connection-lost"
+	endStalled = "write-timeout" // the client does not read
+	endError   = "error"
+)
+
 // endReason says why the connection has ended.
 func (c *conn) endReason() (reason string, byServer bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.why == nil:
-		return "connection-lost", false
+		return endLost, false
 	case c.stalled:
-		return "write-timeout", true
+		return endStalled, true
 	}
 	reason, ok := endReasons[*c.why]
 	if !ok {
-		reason = "error"
+		reason = endError
 	}
 	return reason, *c.why != packet.Success
 }

@@ -3,6 +3,8 @@
 package mqttgw
 
 import (
+	"maps"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -47,6 +49,7 @@ const (
 type metrics struct {
 	connections   prometheus.Gauge
 	refusals      *prometheus.CounterVec
+	ends          *prometheus.CounterVec
 	publishes     [3]map[string]prometheus.Counter
 	deliveries    [3]prometheus.Counter
 	dropped       map[string]prometheus.Counter
@@ -83,6 +86,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		feeds:       gauge("feeds", "Streams that subscribers are served from."),
 		scanned:     scanned.WithLabelValues(),
 		refusals:    counter("refused_total", "Connections that did not get as far as CONNACK 0, by reason.", "reason"),
+		ends:        counter("disconnects_total", "Connections of clients that have ended, by reason.", "reason"),
 		dropped:     map[string]prometheus.Counter{}, authFailures: map[string]prometheus.Counter{},
 		panics: panics.WithLabelValues(), lifecycleLost: lost.WithLabelValues(),
 	}
@@ -103,6 +107,12 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		refusedClientID, refusedAuth, refusedWill, refusedSessions} {
 		m.refusals.WithLabelValues(r)
 	}
+	for r := range maps.Values(endReasons) {
+		m.ends.WithLabelValues(r)
+	}
+	for _, r := range []string{endLost, endStalled, endError} {
+		m.ends.WithLabelValues(r)
+	}
 	m.commandsWaiting = gauge("commands_waiting", "Commands to devices that have not ended.")
 	commands := counter("commands_total", "Commands to devices, by the status that they came to; queued counts those that were stored, and those that were taken back from a device.", "status")
 	for state := range commandTold {
@@ -111,7 +121,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.filters, m.sessions, m.feeds, scanned, m.commandsWaiting, commands, m.refusals, publishes, deliveries, dropped, failed, panics, lost} {
+	for _, c := range []prometheus.Collector{m.connections, m.filters, m.sessions, m.feeds, scanned, m.commandsWaiting, commands, m.refusals, m.ends, publishes, deliveries, dropped, failed, panics, lost} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -120,6 +130,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 }
 
 func (m *metrics) refused(why string)                { m.refusals.WithLabelValues(why).Inc() }
+func (m *metrics) ended(why string)                  { m.ends.WithLabelValues(why).Inc() }
 func (m *metrics) published(qos byte, result string) { m.publishes[qos][result].Inc() }
 func (m *metrics) command(s commandState)            { m.commands[s].Inc() }
 func (m *metrics) drop(why string)                   { m.dropped[why].Inc() }

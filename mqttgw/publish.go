@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -208,7 +209,7 @@ func (g *Gateway) checkTopic(topic string) error {
 	case topic == "$sparkplug" || strings.HasPrefix(topic, "$sparkplug/"):
 		return &packet.Error{Code: packet.NotAuthorized, Detail: "topics below $sparkplug are the server's"}
 	case len(topic) > g.limits.MaxTopic || strings.Count(topic, "/") >= g.limits.MaxLevels:
-		return &packet.Error{Code: packet.TopicNameInvalid, Detail: "topic is longer, or has more levels, than allowed"}
+		return &packet.Error{Code: packet.TopicNameInvalid, Detail: fmt.Sprintf("topic has more than %d bytes or %d levels", g.limits.MaxTopic, g.limits.MaxLevels)}
 	}
 	return nil
 }

@@ -37,8 +37,7 @@ type settings struct {
 	tlsCert, tlsKey, clientCA                           string
 	mqttClientCA, mqttCertName, mqttOrigins             string
 	mqttRequireCert, mqttQuiet                          bool
-	mqttConnectRate, mqttConnectRatePerIP               int
-	mqttMaxKeepAlive                                    time.Duration
+	mqttLimits                                          mqttgw.Limits
 	maxData, reserve, maxStore, ring                    string
 	downMaxAge                                          time.Duration
 	downMaxBytes                                        string
@@ -57,7 +56,8 @@ type settings struct {
 var profiles = map[string]map[string]string{
 	app.ProfileStandard: {},
 	app.ProfileEdge: {"ring": "4MiB", "max-store": "512MiB", "down-max-bytes": "64MiB", "aside-max-bytes": "32MiB", "aside-max-events": "20000",
-		"mqtt-connect-rate": "200", "mqtt-connect-rate-per-ip": "100"},
+		"mqtt-connect-rate": "200", "mqtt-connect-rate-per-ip": "100", "mqtt-max-connections": "2000", "mqtt-max-connections-per-ip": "2000", "mqtt-max-sessions": "10000",
+		"mqtt-max-outbound": "256KiB", "mqtt-catch-up-rate": "32MiB"},
 }
 
 func newServe(c *cli) *cobra.Command {
@@ -82,13 +82,7 @@ The first start writes a key that may do everything to admin.key in the data dir
   rialto serve --mqtt mqtts://0.0.0.0:8883,ws://127.0.0.1:8083 --tls-cert cert.pem --tls-key key.pem --mqtt-client-ca devices.pem`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fillFlags(cmd.Flags(), s.config, c.getenv); err != nil {
-				return err
-			}
-			if err := applyProfile(cmd.Flags(), s.profile); err != nil {
-				return err
-			}
-			o, err := s.options(c)
+			o, err := s.read(cmd.Flags(), c)
 			if err != nil {
 				return err
 			}
@@ -96,7 +90,12 @@ The first start writes a key that may do everything to admin.key in the data dir
 			return c.serve(cmd.Context(), o)
 		},
 	}
-	f := cmd.Flags()
+	s.flags(cmd.Flags())
+	return cmd
+}
+
+// flags makes the flags.
+func (s *settings) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.config, "config", "", "YAML file with keys of the same names as these flags")
 	f.StringVar(&s.data, "data", "rialto-data", "data directory; made if missing")
 	f.StringVar(&s.listen, "listen", "127.0.0.1:8080", "address of the HTTP listener")
@@ -113,9 +112,7 @@ The first start writes a key that may do everything to admin.key in the data dir
 	f.StringVar(&s.mqttCertName, "mqtt-cert-name", "uri,dns,cn", "where the identity stands in a certificate: the first of these names that it has")
 	f.BoolVar(&s.mqttQuiet, "mqtt-quiet", false, "MQTT clients that connect, leave and subscribe do not become events")
 	f.StringVar(&s.mqttOrigins, "mqtt-origins", "", "hosts whose web pages may use MQTT over WebSocket, such as app.example.com,*.example.org")
-	f.IntVar(&s.mqttConnectRate, "mqtt-connect-rate", 2000, "new MQTT connections in a second; more wait")
-	f.IntVar(&s.mqttConnectRatePerIP, "mqtt-connect-rate-per-ip", 1000, "new MQTT connections of one address in a second; more are closed")
-	f.DurationVar(&s.mqttMaxKeepAlive, "mqtt-max-keepalive", 0, "longest keep alive of MQTT 5 clients, such as 60s: who asks for more, or for none, is told this one; 0 = no maximum")
+	mqttLimitFlags(f, &s.mqttLimits)
 	f.DurationVar(&s.downMaxAge, "down-max-age", mqttgw.DefaultDownlinkAge, "how long messages to devices, and what became of them, are kept; commands wait no longer")
 	f.StringVar(&s.downMaxBytes, "down-max-bytes", "2GiB", "bytes of them; older ones go first, but for commands that wait")
 	f.DurationVar(&s.scheduledMaxDelay, "scheduled-max-delay", 365*24*time.Hour, "how long events may be scheduled ahead, up to 87600h")
@@ -134,7 +131,17 @@ The first start writes a key that may do everything to admin.key in the data dir
 	f.StringVar(&s.profile, "profile", app.ProfileStandard, "standard, or edge for a small machine: other defaults, which each flag still overrules ("+profileText(app.ProfileEdge)+"), smaller caches and limits of MQTT, a reserve of 128MiB or 5%, and a collector that keeps memory small unless GOGC and GOMEMLIMIT say; see docs/edge.md")
 	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
-	return cmd
+}
+
+// read returns the options that the command line, the environment, the config file and the profile make together.
+func (s *settings) read(flags *pflag.FlagSet, c *cli) (app.Options, error) {
+	if err := fillFlags(flags, s.config, c.getenv); err != nil {
+		return app.Options{}, err
+	}
+	if err := applyProfile(flags, s.profile); err != nil {
+		return app.Options{}, err
+	}
+	return s.options(c)
 }
 
 // fillFlags sets the flags that the command line left out: from the environment, then from the config file.
@@ -237,6 +244,9 @@ func text(v any) string {
 		}
 		return strings.Join(parts, ",")
 	}
+	if n, ok := v.(float64); ok { // a number of any kind; 1e+06 is none to a flag
+		return strconv.FormatFloat(n, 'f', -1, 64)
+	}
 	return fmt.Sprint(v)
 }
 
@@ -258,10 +268,13 @@ func (s *settings) options(c *cli) (app.Options, error) {
 	if err != nil {
 		return app.Options{}, usagef("--egress-allow: %v", err)
 	}
+	if s.mqttLimits.ConnectTimeout == 0 { // to the gateway that is the default
+		return app.Options{}, usagef("--mqtt-connect-timeout is 0s, and must be 1s to %s", mqttgw.LongestConnectTimeout)
+	}
 	o := app.Options{Definitions: s.definitions, DefinitionsPoll: s.definitionsPoll, Data: s.data, Listen: s.listen, MQTT: s.mqtt, Durability: eventlog.Durability(s.durability),
 		Anonymous: s.anonymous, MQTTAnonymous: s.mqttAnonymous, EgressAllow: allow, TLSCert: s.tlsCert, TLSKey: s.tlsKey,
 		Postgres: s.postgres, SecretKey: s.secretKey, SecretKeyFile: s.secretKeyFile, ClientCA: s.clientCA, MQTTClientCA: s.mqttClientCA, MQTTRequireCert: s.mqttRequireCert, MQTTOrigins: s.mqttOrigins, MQTTQuiet: s.mqttQuiet,
-		MQTTConnectRate: s.mqttConnectRate, MQTTConnectRatePerIP: s.mqttConnectRatePerIP, MQTTMaxKeepAlive: s.mqttMaxKeepAlive, DownMaxAge: s.downMaxAge,
+		MQTTLimits: s.mqttLimits, DownMaxAge: s.downMaxAge,
 		ScheduledMaxDelay: s.scheduledMaxDelay, PreparedMaxAge: s.preparedMaxAge, AsideMaxEvents: s.asideMaxEvents, Profile: s.profile, Version: version, Logger: slog.New(handler)}
 	for name := range strings.SplitSeq(cmp.Or(s.mqttCertName, "uri,dns,cn"), ",") {
 		o.MQTTCertNames = append(o.MQTTCertNames, mqttgw.CertificateName(strings.TrimSpace(name)))

@@ -54,11 +54,9 @@ func (a *App) startMQTT(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	limits := a.o.profile().limits
-	limits.MaxConnectRate, limits.MaxConnectRatePerIP, limits.MaxKeepAlive = a.o.MQTTConnectRate, a.o.MQTTConnectRatePerIP, a.o.MQTTMaxKeepAlive
 	a.gateway, err = mqttgw.New(mqttgw.Options{Publisher: publisher{a.bridge}, Tail: tail, Tails: a.tail, Sessions: sessions, Owners: owners, Down: down, Commands: commands, Broadcasts: broadcasts, Retained: retained,
 		Directory: a.devices, Secrets: a.vault.outside, Mappings: a.topics, Lifecycle: !a.o.MQTTQuiet, Anonymous: a.o.MQTTAnonymous, CertificateNames: a.o.MQTTCertNames,
-		Limits:      limits,
+		Limits:      a.o.MQTTLimits.Or(a.o.profile().limits),
 		EventLimits: event.Limits{MaxData: a.o.MaxData}, Logger: a.o.Logger, Registerer: a.registry})
 	if err != nil {
 		return err

@@ -51,12 +51,10 @@ type Options struct {
 	MQTTCertNames []mqttgw.CertificateName
 	MQTTOrigins   string // hosts whose web pages may use MQTT over WebSocket, separated by commas; beside the listener's own
 
-	MQTTConnectRate, MQTTConnectRatePerIP int // new MQTT connections in a second, in all and of one address; 0 = the defaults of mqttgw.Limits
+	MQTTLimits mqttgw.Limits // of MQTT clients; zero fields = the defaults
 
 	DownMaxAge   time.Duration // how long messages to devices, and what became of them, are kept; 0 = 7 days
 	DownMaxBytes int64         // how many bytes of them; 0 = 2 GiB
-
-	MQTTMaxKeepAlive time.Duration // MQTT 5 clients that ask for more, or for none, are told this one; whole seconds; 0 = no maximum
 
 	MaxData   int   // largest payload of an event in bytes; 0 = 1 MiB
 	Reserve   int64 // bytes of the disk that producers may not use; 0 = chosen from its size
@@ -149,12 +147,7 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf("mqtt-cert-name is uri, dns, cn, or some of them in the order in which they are looked for, not %q", name))
 		}
 	}
-	if o.MQTTConnectRate < 0 || o.MQTTConnectRatePerIP < 0 {
-		errs = append(errs, errors.New("a rate is negative"))
-	}
-	if k := o.MQTTMaxKeepAlive; k < 0 || k > mqttgw.LongestKeepAlive || k%time.Second != 0 {
-		errs = append(errs, fmt.Errorf("mqtt-max-keepalive is %s, and must be whole seconds, at most %s, or 0 for no maximum", k, mqttgw.LongestKeepAlive))
-	}
+	errs = append(errs, o.MQTTLimits.Validate())
 	if o.DefinitionsPoll < 0 {
 		errs = append(errs, fmt.Errorf("definitions-poll is %s, and must be positive", o.DefinitionsPoll))
 	}

@@ -31,6 +31,5 @@ func (o Options) profile() profile {
 		return profile{}
 	}
 	return profile{small: true, reserveLeast: 128 << 20, viewCache: 2 << 20, viewBuffer: 1 << 20,
-		limits: mqttgw.Limits{MaxSessions: 10_000, MaxCommands: 20_000, MaxRetained: 20_000, MaxBirthBytes: 4 << 20,
-			MaxConnections: 2000, MaxConnectionsPerIP: 2000, MaxConnectingPerIP: 128, MaxWaiting: 256, MaxPending: 256 << 10, MaxOutbound: 256 << 10}}
+		limits: mqttgw.Limits{MaxCommands: 20_000, MaxRetained: 20_000, MaxBirthBytes: 4 << 20, MaxConnectingPerIP: 128, MaxWaiting: 256, MaxPending: 256 << 10}}
 }

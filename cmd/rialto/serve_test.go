@@ -118,15 +118,16 @@ func TestServeReadsTheLimitsOfMQTT(t *testing.T) {
 	}{
 		{"", nil, func(*mqttgw.Limits) {}},
 		{"--mqtt-max-packet 1MiB --mqtt-max-topic-levels 8 --mqtt-max-subscriptions 500 --mqtt-receive-maximum 20 --mqtt-max-in-flight 10 --mqtt-max-outbound 4096 --mqtt-max-connections 7 " +
-			"--mqtt-max-connections-per-ip 6 --mqtt-max-sessions 5 --mqtt-connect-rate 4 --mqtt-connect-rate-per-ip 3 --mqtt-connect-timeout 20s --mqtt-max-keepalive 60s --mqtt-max-session-expiry 1h", nil, func(l *mqttgw.Limits) {
+			"--mqtt-max-connections-per-ip 6 --mqtt-max-sessions 5 --mqtt-connect-rate 4 --mqtt-connect-rate-per-ip 3 --mqtt-connect-timeout 20s --mqtt-catch-up-rate 2MiB --mqtt-max-keepalive 60s --mqtt-max-session-expiry 1h", nil, func(l *mqttgw.Limits) {
 			*l = mqttgw.Limits{MaxPacket: 1 << 20, MaxLevels: 8, MaxFilters: 500, ReceiveMaximum: 20, MaxInFlight: 10, MaxOutbound: 4096, MaxConnections: 7, MaxConnectionsPerIP: 6, MaxSessions: 5,
-				MaxConnectRate: 4, MaxConnectRatePerIP: 3, ConnectTimeout: 20 * time.Second, MaxKeepAlive: time.Minute, MaxSessionExpiry: time.Hour}
+				MaxCatchUp: 2 << 20, MaxConnectRate: 4, MaxConnectRatePerIP: 3, ConnectTimeout: 20 * time.Second, MaxKeepAlive: time.Minute, MaxSessionExpiry: time.Hour}
 		}},
 		{"--config " + file, map[string]string{"RIALTO_MQTT_MAX_PACKET": "64KiB"}, func(l *mqttgw.Limits) {
 			l.MaxSessions, l.MaxPacket, l.MaxOutbound, l.MaxSessionExpiry = 3_000_000, 64<<10, 2<<20, 168*time.Hour
 		}},
 		{"--profile edge --mqtt-max-connections 500", nil, func(l *mqttgw.Limits) {
 			l.MaxConnections, l.MaxConnectionsPerIP, l.MaxSessions, l.MaxOutbound, l.MaxConnectRate, l.MaxConnectRatePerIP = 500, 2000, 10_000, 256<<10, 200, 100
+			l.MaxCatchUp = 32 << 20
 		}},
 	} {
 		want := standard

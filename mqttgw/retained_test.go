@@ -18,6 +18,8 @@ func (c *client) retain(topic, payload string, qos byte, ps packet.Properties) {
 	c.t.Helper()
 	c.send(&packet.Publish{Topic: []byte(topic), Payload: []byte(payload), QoS: qos, PacketID: 66 * uint16(min(qos, 1)), Retain: true, Properties: ps})
 	switch qos {
+	case 0:
+		c.nothing() // the answer comes when the message is stored
 	case 1:
 		c.ack(packet.TypePuback, 66, packet.Success)
 	case 2:

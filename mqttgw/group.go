@@ -339,13 +339,7 @@ func (gr *group) finish(t *turn, r reading, err error) (more bool) {
 	if err == nil && r.gone > 0 {
 		t.feed.lost(sessionKey{}, gr.filter, t.from, r.gone)
 	}
-	var start []*conn
-	gr.mu.Lock()
-	gr.feeding = false
-	if err == nil {
-		start, more = gr.fed(t.feed, t.from, t.one, r)
-	}
-	gr.mu.Unlock()
+	start, more := gr.fed(t, r, err)
 	for _, c := range start {
 		go c.write() // its place is reserved
 	}
@@ -383,11 +377,17 @@ func (gr *group) scanOn() (looked int, more bool, err error) {
 	return r.looked, gr.finish(&t, r, err), err
 }
 
-// fed hands out what was read. more reports whether members had room for all of it. mu is held.
-func (gr *group) fed(f *feed, from uint64, one bool, r reading) (start []*conn, more bool) {
+// fed hands out what was read, unless that has failed. more reports whether members had room for all of it.
+func (gr *group) fed(t *turn, r reading, err error) (start []*conn, more bool) {
+	gr.mu.Lock()
+	defer gr.mu.Unlock() // the tail needs it, whatever goes wrong here
+	gr.feeding = false
+	if err != nil {
+		return nil, false
+	}
 	for _, e := range r.entries {
-		m := f.messageOf(e)
-		if one && e.Seq != from || m == nil || m.origin.QoS == 0 || !one && !matches(gr.inner, m.origin.Topic) {
+		m := t.feed.messageOf(e)
+		if t.one && e.Seq != t.from || m == nil || m.origin.QoS == 0 || !t.one && !matches(gr.inner, m.origin.Topic) {
 			continue
 		}
 		best, c := gr.hand(m)
@@ -395,21 +395,21 @@ func (gr *group) fed(f *feed, from uint64, one bool, r reading) (start []*conn, 
 			start = append(start, c)
 		}
 		if best == later {
-			if !one {
-				gr.of(f).behind = e.Seq
+			if !t.one {
+				gr.of(t.feed).behind = e.Seq
 			}
 			gr.changed()
 			return start, false
 		}
 	}
-	sh := gr.of(f)
-	switch i := slices.Index(sh.returned, from); {
-	case one && i >= 0:
+	sh := gr.of(t.feed)
+	switch i := slices.Index(sh.returned, t.from); {
+	case t.one && i >= 0:
 		sh.returned = slices.Delete(sh.returned, i, i+1)
-	case one:
+	case t.one:
 		sh.popWaiting()
 	default:
-		sh.arrive(from, r.next)
+		sh.arrive(t.from, r.next)
 	}
 	gr.changed()
 	return start, true

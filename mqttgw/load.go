@@ -247,8 +247,8 @@ func (g *Gateway) restore(l *loaded) {
 			waiting[gone.feed]++
 		}
 		gr.mu.Unlock()
-		if empty {
-			g.router.change([]*subscription{{group: gr, filter: gr.filter}}, nil, func() []*subscription { return nil })
+		if empty { // its members were of sessions that have ended with the process
+			g.router.change(nil, nil, func() []*subscription { return []*subscription{{group: gr, filter: gr.filter}} })
 		}
 	}
 	for bus, n := range waiting {

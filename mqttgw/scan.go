@@ -442,7 +442,14 @@ func (sc *scan) feedGroups(ctx context.Context) (any bool, err error) {
 	return len(groups) > 0, err
 }
 
+// feedGroup reads on for one. A programming error costs that, and not the process.
 func (sc *scan) feedGroup(ctx context.Context, gr *group) error {
+	defer func() {
+		if r := recover(); r != nil {
+			sc.g.metrics.panics.Inc()
+			sc.g.log.Error("events not redelivered because of a programming error", "bus", sc.f.name, "filter", gr.filter, "err", r, "stack", string(debug.Stack()))
+		}
+	}()
 	looked, more, err := gr.scanOn()
 	if more || err != nil {
 		sc.readFor(gr)

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
 
@@ -220,6 +223,27 @@ func TestSharedGroupEnds(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	a.nothing()
+}
+
+// A group whose members had no sessions that a crash leaves is gone with them, and begins anew with its next member.
+func TestSharedGroupWithoutMembersAfterAKill(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	w := newWorld(t)
+	w.now.connect(packet.V5, "mortal").subscribe(1, "$share/g/t")
+	w.settled()
+	w.with = append(w.with, func(o *mqttgw.Options) { o.Registerer = reg })
+	w.kill()
+	p := w.now.connect(packet.V5, "p")
+	p.publish("t", "nobody's")
+	a := w.now.resume(packet.V5, "a", false)
+	a.subscribe(1, "$share/g/t")
+	p.publish("t", "mine")
+	if m := a.message(); string(m.Payload) != "mine" {
+		t.Errorf("got %q", m.Payload)
+	}
+	if n := metric(t, reg, "rialto_mqtt_panics_total"); n != 0 {
+		t.Errorf("%v programming errors", n)
+	}
 }
 
 // A shared and an ordinary subscription of one client are two.

@@ -231,7 +231,8 @@ func (s *session) miss(m *message, qos byte) {
 }
 
 // launch sends a message with QoS 1 or 2 for the first time: it gets a packet id and is in flight. A QoS 2 message of a
-// session that survives a crash is written down before it is sent. It reports whether the message was sent or will be:
+// session that survives a crash is written down before it is sent, and so is one of a shared group, which may survive the
+// session of its member. It reports whether the message was sent or will be:
 // one that is larger than the client takes counts as if it had been (MQTT-3.1.2-25). The session's mu and mu are held.
 func (c *conn) launch(m *message, h *hit, qos byte, gr *group) bool {
 	s := c.session
@@ -249,7 +250,7 @@ func (c *conn) launch(m *message, h *hit, qos byte, gr *group) bool {
 	}
 	s.changed()
 	c.g.metrics.deliveries[qos].Inc()
-	if qos == 2 && s.durable() {
+	if qos == 2 && (s.durable() || gr != nil && c.g.recorder != nil) {
 		c.transmitLater(m, head)
 		return true
 	}

@@ -72,6 +72,9 @@ func (l *loaded) apply(r *record) {
 	if r.fence < l.fences[r.epoch] {
 		return
 	}
+	if gr := l.groups[r.flight.group]; r.kind == recordFlight && gr != nil { // whether or not its member is left
+		gr.fly(r.flight)
+	}
 	if r.kind == recordSession {
 		if old, ok := l.byKey[r.state.key]; ok && old != r.epoch {
 			l.forget(old)
@@ -98,9 +101,6 @@ func (l *loaded) apply(r *record) {
 		s.drop(r.id)
 	case recordFlight:
 		s.fly(r.flight)
-		if gr := l.groups[r.flight.group]; gr != nil && r.flight.group != "" {
-			gr.fly(r.flight)
-		}
 	case recordEnd:
 		l.forget(r.epoch)
 	}

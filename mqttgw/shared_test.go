@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -243,6 +244,35 @@ func TestSharedGroupWithoutMembersAfterAKill(t *testing.T) {
 	}
 	if n := metric(t, reg, "rialto_mqtt_panics_total"); n != 0 {
 		t.Errorf("%v programming errors", n)
+	}
+}
+
+// A QoS 2 message that a member has got is nobody else's after a kill, also in a group that is new, and if nothing of the member is left.
+func TestSharedQoS2AcrossAKill(t *testing.T) {
+	for name, kept := range map[string]bool{"kept session": true, "session that ends": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, func(o *mqttgw.Options) { o.Limits.ProgressEvery = time.Hour }) // what is not written down at once never is
+			b := w.now.resume(packet.V5, "b", false)
+			b.subscribe(2, "$share/g/t")
+			b.leave()
+			a := w.now.connect(packet.V5, "a", func(p *packet.Connect) {
+				if kept {
+					keep(p)
+				}
+			})
+			a.subscribe(2, "$share/g/t")
+			w.now.connect(packet.V5, "p").publish2("t", "x")
+			if got := a.payloads(1); got[0] != "x" {
+				t.Errorf("got %q", got)
+			}
+			w.kill()
+			w.now.resume(packet.V5, "b", true).nothing()
+			a = w.now.resume(packet.V5, "a", kept)
+			if kept {
+				recv[*packet.Ack](a) // PUBREL again: that it was finished was not written down
+			}
+			a.nothing()
+		})
 	}
 }
 

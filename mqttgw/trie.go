@@ -146,6 +146,9 @@ func (r *router) join(s *subscription) {
 	gr.ended = false
 	gr.members = append(gr.members, s)
 	gr.changed()
+	if len(gr.members) == 1 && gr.g.recorder != nil { // before anything is said of what it hands out
+		gr.g.recorder.add(gr.record(), nil)
+	}
 }
 
 // part takes a member out of its group, and ends a group that has none left. mu is held.

@@ -3,10 +3,17 @@
 package mqttgw_test
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
+	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,44 +21,66 @@ import (
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
 
-// The model of sessions. Devices subscribe, acknowledge now or later, lose their connections, are taken over and start
-// clean; a publisher publishes; topics move from bus to bus; the process is killed after a random number of commits, over and over. Against what a
-// simple model says: with QoS 1 nothing is lost, with QoS 2 everything comes exactly once, and the messages of a topic
-// come first in the order in which they were published, whatever bus they are on.
+// The model of sessions. Devices subscribe, acknowledge now or later, disconnect, lose their connections, are taken over and start
+// clean; some are members of a shared subscription; a publisher publishes; time passes; topics move from bus to bus; the process is killed
+// after a random number of commits, over and over. Against what a simple model says:
+//
+//   - with QoS 1 nothing is lost, with QoS 2 everything comes exactly once, and the messages of a topic come first in the order in which
+//     they were published, whatever bus they are on; nothing comes to which the session was not subscribed;
+//   - a session is there until it expires, and then nothing of it is;
+//   - a message that expires before it could be sent does not come;
+//   - a will is in the log if the client was lost or said so, and not after a normal DISCONNECT;
+//   - each message of the shared group is taken by a member, one with QoS 2 by exactly one, whoever else is away.
 
-// sent is a published message as the model knows it.
+// sent is a published message, or a will, as the model knows it. Devices are named; the shared group has the name of its filter.
 type sent struct {
-	topic string
-	qos   byte
-	seen  map[string]int      // times a device's application got it
-	owed  map[string][]string // to a device, by filters that it had and has
+	topic  string
+	qos    byte
+	at     time.Duration       // when it was published
+	expiry time.Duration       // 0 = never
+	will   *count              // nil = a message of the publisher
+	may    map[string]bool     // who may get it
+	seen   map[string]int      // times an application got it
+	taken  map[string]bool     // it was acknowledged; with QoS 2: got
+	unsent map[string]bool     // devices to which it was surely not sent yet
+	owed   map[string][]string // to whom, by filters that they had and have
 }
 
-// modelDevice is a client that behaves, with the session state that MQTT wants of it.
-type modelDevice struct {
-	m        *model
-	name     string
-	v        packet.Version
-	qos      byte // of all its subscriptions
-	receive  uint32
-	latest   bool    // some of its subscriptions ask for the latest first
-	c        *client // nil = away
-	in       chan packet.Packet
-	filters  map[string]bool
-	session  bool            // the server has to have it
-	unclean  bool            // a clean start was not answered
-	received map[uint16]bool // QoS 2 ids without PUBREL
-	held     []packet.Packet // acknowledgements that it has not sent
-	last     map[string]int  // the highest message seen, by topic and QoS
-}
+// sharedFilter is what members of the group subscribe to.
+const sharedFilter = "$share/g/#"
 
 type model struct {
 	t       *testing.T
+	seed    uint64
 	w       *world
 	rnd     *rand.Rand
+	clock   atomic.Int64 // nanoseconds since the beginning
+	pub     *modelDevice
 	devices []*modelDevice
 	all     []*sent
 	log     []string
+	faults  faults
+}
+
+// faults is the log of the servers, of which it keeps the programming errors.
+type faults struct {
+	mu   sync.Mutex
+	text []byte // guarded by mu
+}
+
+func (f *faults) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("programming error")) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.text = append(f.text, line...)
+	}
+	return len(line), nil
+}
+
+func (f *faults) String() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return string(f.text)
 }
 
 func (m *model) note(format string, args ...any) { m.log = append(m.log, fmt.Sprintf(format, args...)) }
@@ -59,277 +88,53 @@ func (m *model) note(format string, args ...any) { m.log = append(m.log, fmt.Spr
 func (m *model) fail(format string, args ...any) {
 	m.t.Helper()
 	tail := m.log[max(0, len(m.log)-400):]
-	m.t.Fatalf("%s\nafter\n%s", fmt.Sprintf(format, args...), strings.Join(tail, "\n"))
+	m.t.Fatalf("seed %d: %s\nafter\n%s\n%s", m.seed, fmt.Sprintf(format, args...), strings.Join(tail, "\n"), m.faults.String())
 }
 
-// open connects without waiting for an answer.
-func (d *modelDevice) open(clean bool) (ack *packet.Connack) {
-	d.close()
-	nc, err := d.m.w.now.dial()
-	if err != nil {
-		d.m.t.Fatal(err)
-	}
-	d.m.w.now.mu.Lock()
-	d.m.w.now.conns = append(d.m.w.now.conns, nc)
-	d.m.w.now.mu.Unlock()
-	c := &client{Conn: nc, t: d.m.t, in: packet.NewReader(nc), v: d.v}
-	in := make(chan packet.Packet, 10_000)
-	go func() {
-		defer close(in)
-		for {
-			first, body, err := c.in.Next(1 << 20)
-			if err != nil {
-				return
-			}
-			p, err := packet.Decode(first, slices.Clone(body), c.v)
-			if err != nil {
-				d.m.t.Errorf("server sent %02x %x: %v", first, body, err)
-				return
-			}
-			in <- p
-		}
-	}()
-	p := &packet.Connect{Version: d.v, CleanStart: clean, ClientID: []byte(d.name)}
-	if d.v == packet.V5 {
-		p.Properties = p.Properties.AppendInt(packet.SessionExpiry, 1000).AppendInt(packet.ReceiveMaximum, d.receive)
-	}
-	d.c, d.in = c, in
-	d.write(p)
-	if got, ok := d.next().(*packet.Connack); ok {
-		return got
-	}
-	d.close()
-	return nil
-}
-
-func (d *modelDevice) close() {
-	if d.c == nil {
-		return
-	}
-	d.c.Close()
-	for range d.in {
-	}
-	d.c, d.held = nil, nil
-}
-
-// write sends; a connection that is gone is noticed when reading.
-func (d *modelDevice) write(p packet.Packet) {
-	d.c.Write(p.Append(nil, d.v)) //nolint:errcheck // see above
-}
-
-// next waits for a packet; nil when the connection or the process has ended.
-func (d *modelDevice) next() packet.Packet {
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	select {
-	case p := <-d.in:
-		return p
-	case <-d.m.w.killed:
-		return nil
-	case <-timeout.C:
-		d.m.fail("%s: nothing from the server in time", d.name)
-		return nil
-	}
-}
-
-// connect connects, clean or not, and holds the server to the session.
-func (d *modelDevice) connect(clean bool) bool {
-	clean = clean || d.unclean
-	d.unclean = clean
-	d.m.note("%s connects, clean %v", d.name, clean)
-	if clean {
-		// From the moment it is sent nobody knows.
-		d.forget()
-	}
-	expect, unsure := d.session, clean
-	ack := d.open(clean)
-	if ack == nil {
-		d.session = d.session && !clean
-		return false
-	}
-	if ack.Code != 0 {
-		d.m.fail("%s: CONNACK %v", d.name, ack.Code)
-	}
-	if !unsure && expect && !ack.SessionPresent {
-		d.m.fail("%s: the session is lost", d.name)
-	}
-	if !ack.SessionPresent {
-		d.forget()
-	}
-	d.unclean = false
-	d.session = !clean || d.v == packet.V5 // a clean session of 3.1.1 ends with its connection
-	return true
-}
-
-// forget is the end of a session: nothing is owed any more.
-func (d *modelDevice) forget() {
-	d.filters, d.received = map[string]bool{}, map[uint16]bool{}
-	for _, s := range d.m.all {
-		delete(s.owed, d.name)
-	}
-}
-
-// handle takes a packet from the server. later has an acknowledgement held back.
-func (d *modelDevice) handle(p packet.Packet, later bool) {
-	answer := func(a *packet.Ack) {
-		if later {
-			d.held = append(d.held, a)
-			return
-		}
-		d.write(a)
-	}
-	switch p := p.(type) {
-	case *packet.Publish:
-		var n int
-		if _, err := fmt.Sscan(string(p.Payload), &n); err != nil || n >= len(d.m.all) {
-			d.m.fail("%s got %q", d.name, p.Payload)
-		}
-		if p.QoS == 1 {
-			d.deliver(n, p)
-			answer(&packet.Ack{Kind: packet.TypePuback, PacketID: p.PacketID})
-			return
-		}
-		if !d.received[p.PacketID] {
-			d.received[p.PacketID] = true
-			d.deliver(n, p)
-		}
-		answer(&packet.Ack{Kind: packet.TypePubrec, PacketID: p.PacketID})
-	case *packet.Ack:
-		if p.Kind != packet.TypePubrel {
-			d.m.fail("%s got %v", d.name, p.Kind)
-		}
-		delete(d.received, p.PacketID)
-		answer(&packet.Ack{Kind: packet.TypePubcomp, PacketID: p.PacketID})
-	case *packet.Suback, *packet.Ping:
-	default:
-		d.m.fail("%s got %T", d.name, p)
-	}
-}
-
-// deliver is what the device's application sees.
-func (d *modelDevice) deliver(n int, p *packet.Publish) {
-	s := d.m.all[n]
-	d.m.note("%s got %d, QoS %d, id %d, DUP %v", d.name, n, p.QoS, p.PacketID, p.Dup)
-	if p.QoS != min(s.qos, d.qos) || string(p.Topic) != s.topic {
-		d.m.fail("%s got message %d with QoS %d under %s", d.name, n, p.QoS, p.Topic)
-	}
-	s.seen[d.name]++
-	if p.QoS == 2 && s.seen[d.name] > 1 {
-		d.m.fail("%s got message %d with QoS 2 twice", d.name, n)
-	}
-	key := fmt.Sprint(s.topic, p.QoS)
-	if s.seen[d.name] == 1 && (!d.latest || p.QoS == 2) {
-		if last, ok := d.last[key]; ok && n < last {
-			d.m.fail("%s got message %d of %s after %d", d.name, n, s.topic, last)
-		}
-		d.last[key] = n
-	}
-}
-
-// read takes at most n packets that are there.
-func (d *modelDevice) read(n int) {
-	for ; n > 0 && d.c != nil; n-- {
-		select {
-		case p, ok := <-d.in:
-			if !ok {
-				d.close()
-				return
-			}
-			d.handle(p, d.m.rnd.IntN(3) == 0)
-		default:
-			return
-		}
-	}
-}
-
-// settle sends what was held back.
-func (d *modelDevice) settle() {
-	for _, p := range d.held {
-		d.write(p)
-	}
-	d.held = nil
-}
-
-// ask sends a request and waits for its answer, handling what comes before it.
-func (d *modelDevice) ask(p packet.Packet, id uint16) bool {
-	d.write(p)
-	for {
-		switch got := d.next().(type) {
-		case nil:
-			return false
-		case *packet.Suback:
-			if got.PacketID == id {
-				return true
-			}
-		default:
-			d.handle(got, false)
-		}
-	}
-}
-
-func (d *modelDevice) subscribe(filter string) {
-	d.m.note("%s subscribes %s", d.name, filter)
-	p := &packet.Subscribe{PacketID: 9, Filters: []packet.Subscription{{Filter: []byte(filter), QoS: d.qos}}}
-	if d.latest && d.m.rnd.IntN(3) > 0 {
-		p.Properties = p.Properties.AppendUser("rialto-order", "latest-first")
-	}
-	if d.ask(p, 9) {
-		d.filters[filter] = true
-	}
-}
-
-func (d *modelDevice) unsubscribe(filter string) {
-	d.m.note("%s unsubscribes %s", d.name, filter)
-	delete(d.filters, filter) // from the moment it is sent nobody knows
-	for _, s := range d.m.all {
-		s.owed[d.name] = slices.DeleteFunc(s.owed[d.name], func(f string) bool { return f == filter })
-	}
-	d.ask(&packet.Unsubscribe{PacketID: 8, Filters: [][]byte{[]byte(filter)}}, 8)
-}
-
-// matching returns the filters of the device that match a topic t/<n> or d/<n>.
-func (d *modelDevice) matching(topic string) (all []string) {
-	for _, f := range []string{"#", topic, "+" + topic[1:]} {
-		if d.filters[f] {
-			all = append(all, f)
-		}
-	}
-	return all
+// add makes a message that is published now.
+func (m *model) add(topic string, qos byte) *sent {
+	s := &sent{topic: topic, qos: qos, at: m.now(), may: map[string]bool{}, seen: map[string]int{}, taken: map[string]bool{}, unsent: map[string]bool{}, owed: map[string][]string{}}
+	m.all = append(m.all, s)
+	return s
 }
 
 // publish has the publisher publish the next message, however often the process is killed meanwhile.
-func (m *model) publish(pub *modelDevice) {
+func (m *model) publish() {
 	root := "t"
 	if m.w.down != nil && m.rnd.IntN(3) == 0 {
 		root = "d" // to DOWN
 	}
-	s := &sent{topic: fmt.Sprintf("%s/%d", root, m.rnd.IntN(3)), qos: 1 + byte(m.rnd.IntN(2)), seen: map[string]int{}, owed: map[string][]string{}}
-	n := len(m.all)
-	m.all = append(m.all, s)
-	for _, d := range m.devices {
-		if d.session {
-			s.owed[d.name] = d.matching(s.topic)
-		}
+	n, pub := len(m.all), m.pub
+	s := m.add(fmt.Sprintf("%s/%d", root, m.rnd.IntN(3)), 1+byte(m.rnd.IntN(2)))
+	p := &packet.Publish{Topic: []byte(s.topic), QoS: s.qos, PacketID: uint16(1 + n%50), Payload: fmt.Append(nil, n)}
+	if m.rnd.IntN(3) == 0 {
+		expiry := []uint32{5, 20}[m.rnd.IntN(2)]
+		s.expiry, p.Properties = seconds(expiry), p.Properties.AppendInt(packet.MessageExpiry, expiry)
 	}
-	m.note("publish %d to %s with QoS %d", n, s.topic, s.qos)
-	id := uint16(1 + n%50)
-	stage, dup := packet.TypePublish, false
+	for _, d := range m.devices {
+		if surely, _ := d.alive(); surely {
+			s.owed[d.owner()] = append(s.owed[d.owner()], matching(d.filters, s.topic)...)
+		}
+		s.may[d.owner()] = s.may[d.owner()] || len(matching(d.maybe, s.topic)) > 0
+		s.unsent[d.name] = d.noticed
+	}
+	m.note("publish %d to %s with QoS %d, expiry %v", n, s.topic, s.qos, s.expiry)
+	stage := packet.TypePublish
 	for {
 		if pub.c == nil && !pub.connect(false) {
 			m.kill()
 			continue
 		}
 		if stage == packet.TypePublish {
-			pub.write(&packet.Publish{Topic: []byte(s.topic), QoS: s.qos, PacketID: id, Dup: dup, Payload: fmt.Append(nil, n)})
+			pub.write(p)
 		} else {
-			pub.write(&packet.Ack{Kind: packet.TypePubrel, PacketID: id})
+			pub.write(&packet.Ack{Kind: packet.TypePubrel, PacketID: p.PacketID})
 		}
 		a, ok := pub.next().(*packet.Ack)
 		switch {
 		case !ok:
-			pub.close()
 			m.kill()
-			dup = true
+			p.Dup = true
 		case a.Code.Failed() && a.Kind != packet.TypePubcomp:
 			m.fail("publish: %v", a.Code)
 		case a.Kind == packet.TypePubrec:
@@ -342,12 +147,23 @@ func (m *model) publish(pub *modelDevice) {
 
 // kill ends the process, and begins another that will be killed too.
 func (m *model) kill() {
+	m.killFor(1 + m.rnd.IntN(40))
+}
+
+// killFor ends the process, and begins another that will be killed after so many commits.
+func (m *model) killFor(commits int) {
 	m.note("killed")
-	for _, d := range m.devices {
+	for _, d := range append([]*modelDevice{m.pub}, m.devices...) {
 		d.close()
+		d.session.killed(m.now())
+		d.noticed = true
+		for _, s := range d.armed {
+			s.will.most++ // that it was sent, or is to be deleted, may not have been written down
+		}
 	}
 	m.w.kill()
-	m.w.arm(1 + m.rnd.IntN(40))
+	m.w.arm(commits)
+	m.review()
 }
 
 // dead reports whether the process has been killed.
@@ -374,100 +190,147 @@ func (m *model) remap() {
 	}
 }
 
-func (m *model) step(pub *modelDevice) {
+func (m *model) step() {
 	d := m.devices[m.rnd.IntN(len(m.devices))]
 	filter := []string{"#", "t/0", "t/1", "+/2", "d/1"}[m.rnd.IntN(5)]
-	switch k := m.rnd.IntN(21); {
+	if d.member {
+		filter = sharedFilter
+	}
+	switch k := m.rnd.IntN(24); {
 	case k < 8:
-		m.publish(pub)
+		m.publish()
+	case k < 9:
+		m.pass()
 	case d.c == nil:
 		d.connect(m.rnd.IntN(15) == 0)
-	case k < 12:
-		d.read(1 + m.rnd.IntN(10))
-	case k < 14:
+	case k < 13:
+		d.read(1+m.rnd.IntN(10), func() bool { return m.rnd.IntN(3) == 0 })
+	case k < 15:
 		d.settle()
-	case k < 16:
+	case k < 17:
 		d.subscribe(filter)
-	case k < 17 && d.filters[filter]:
+	case k < 18 && d.filters[filter]:
 		d.unsubscribe(filter)
-	case k < 18:
-		m.note("%s is cut off", d.name)
-		d.close()
-	case k < 19: // taken over by itself
-		old := d.c
-		d.c, d.held = nil, nil
-		d.connect(false)
-		old.Close()
+	case k < 19:
+		d.cutOff()
+	case k < 20:
+		d.takeOver()
+	case k < 22:
+		d.leave()
 	default:
 		m.remap()
 	}
 	if m.dead() {
 		m.kill()
 	}
-}
-
-// drain has every device come back and take everything that is owed to it.
-func (m *model) drain() {
-	m.w.kill()
-	for _, d := range m.devices {
-		d.close()
-		if !d.session {
-			continue
-		}
-		d.connect(false)
-		for {
-			missing := -1
-			for n, s := range m.all {
-				if len(s.owed[d.name]) > 0 && s.seen[d.name] == 0 {
-					missing = n
-					break
-				}
-			}
-			if missing < 0 && len(d.received) == 0 {
-				break
-			}
-			timeout := time.NewTimer(patience)
-			select {
-			case p := <-d.in:
-				if p == nil {
-					m.fail("%s: the server has closed, and message %d is owed", d.name, missing)
-				}
-				d.handle(p, false)
-			case <-timeout.C:
-				m.fail("%s never got message %d (%+v)", d.name, missing, m.all[max(missing, 0)])
-			}
-			timeout.Stop()
-		}
-		d.write(&packet.Ping{Kind: packet.TypePingreq})
-		for pong := false; !pong; { // whatever comes now is looked at too
-			p := d.next()
-			_, pong = p.(*packet.Ping)
-			if p == nil {
-				m.fail("%s: the server has closed", d.name)
-			}
-			d.handle(p, false)
-		}
-		d.close()
+	m.review()
+	if m.faults.String() != "" {
+		m.fail("the server has a fault")
 	}
 }
 
-// stored checks the log: what was published with QoS 2 is there once, in order.
+// drain has the devices come back and take everything that is owed: first one member of the group alone, then all.
+func (m *model) drain() {
+	m.killFor(-1)
+	var back, members []*modelDevice
+	for _, d := range m.devices {
+		if surely, _ := d.alive(); surely {
+			back = append(back, d)
+			if d.filters[sharedFilter] {
+				members = append(members, d)
+			}
+		}
+	}
+	if len(members) > 0 {
+		one := members[m.rnd.IntN(len(members))]
+		one.connect(false)
+		m.take([]*modelDevice{one}, func(s *sent, owner string) bool { return owner == sharedFilter && min(s.qos, one.qos) == 1 })
+		one.leave()
+	}
+	for _, d := range back {
+		if d.c == nil {
+			d.connect(false)
+		}
+	}
+	m.take(back, func(*sent, string) bool { return true })
+	for _, d := range back {
+		d.ping() // whatever comes now is looked at too
+	}
+}
+
+// take has devices take what is there until nothing is missing of what is wanted.
+func (m *model) take(from []*modelDevice, wanted func(s *sent, owner string) bool) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		missing := m.missing(wanted)
+		for _, d := range from {
+			d.read(1000, func() bool { return false })
+			if d.c == nil {
+				m.fail("%s: the server has closed, and %s", d.name, missing)
+			}
+			if len(d.received) > 0 {
+				missing = d.name + " has no PUBREL"
+			}
+		}
+		if missing == "" {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-timeout.C:
+			m.fail("%s", missing)
+		}
+	}
+}
+
+// missing says what is owed of what is wanted; "" = nothing.
+func (m *model) missing(wanted func(s *sent, owner string) bool) string {
+	for n, s := range m.all {
+		for owner, filters := range s.owed {
+			if len(filters) > 0 && !s.taken[owner] && wanted(s, owner) {
+				return fmt.Sprintf("%s never got message %d (%+v)", owner, n, s)
+			}
+		}
+	}
+	return ""
+}
+
+// stored checks the log: what was published is there, with QoS 2 once, wills as often as they may be, and nobody was told of a loss.
 func (m *model) stored() {
 	seen := map[string]int{}
 	for _, r := range slices.Concat(m.w.bus.records(), m.w.bus2.records(), m.w.down.records(m.t)) {
-		if r.MQTT != nil && r.MQTT.QoS == 2 {
+		if r.MQTT != nil {
 			seen[string(r.Event.Data)]++
+		} else if r.Event.Type == mqttgw.EventGap {
+			m.fail("a gap is said: %s", r.Event.Data)
 		}
 	}
 	for n, s := range m.all {
-		if s.qos == 2 && seen[fmt.Sprint(n)] != 1 {
-			m.fail("message %d, published with QoS 2, is %d times in the log", n, seen[fmt.Sprint(n)])
+		want := count{1, 1}
+		if s.qos == 1 {
+			want.most = math.MaxInt
+		}
+		if s.will != nil {
+			want = *s.will
+		}
+		if got := seen[fmt.Sprint(n)]; got < want.least || got > want.most {
+			m.fail("message %d, published with QoS %d to %s, is %d times in the log, want %d to %d", n, s.qos, s.topic, got, want.least, want.most)
 		}
 	}
 }
 
+// TestSessionModel runs the model with some seeds, always the same, or with as many as RIALTO_MODEL_RUNS says.
 func TestSessionModel(t *testing.T) {
-	runs, steps := 12, 250
+	runs, steps := 16, 300
+	if text := os.Getenv("RIALTO_MODEL_RUNS"); text != "" {
+		var err error
+		if runs, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for seed := range runs {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
@@ -483,28 +346,41 @@ func runModel(t *testing.T, seed uint64, steps int) {
 	if seed%3 > 0 {
 		begin = newDownWorld
 	}
-	m := &model{t: t, rnd: rnd, w: begin(t, func(o *mqttgw.Options) { o.Limits = limits })}
-	device := func(name string, v packet.Version, qos byte) *modelDevice {
-		return &modelDevice{m: m, name: name, v: v, qos: qos, receive: uint32(1 + rnd.IntN(5)), filters: map[string]bool{}, received: map[uint16]bool{}, last: map[string]int{}}
-	}
-	m.devices = []*modelDevice{device("d1", packet.V311, 1), device("d2", packet.V5, 2), device("d3", packet.V311, 2), device("d4", packet.V5, 1)}
-	m.devices[1].latest, m.devices[3].latest = seed%2 == 0, seed%4 < 3
-	pub := device("pub", packet.V5, 2)
-	m.devices = append(m.devices, pub)
-	devices := m.devices[:4]
-	m.devices = devices
-	defer pub.close()
+	m := &model{t: t, seed: seed, rnd: rnd}
+	epoch := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	m.w = begin(t, func(o *mqttgw.Options) {
+		o.Limits, o.Now = limits, func() time.Time { return epoch.Add(m.now()) }
+		o.Logger = slog.New(slog.NewTextHandler(&m.faults, nil))
+	})
+	m.people()
 	defer func() {
-		for _, d := range devices {
+		for _, d := range append(m.devices, m.pub) {
 			d.close()
 		}
 	}()
 	m.w.bus.cold, m.w.bus2.cold = seed%2 == 1, seed%2 == 1 // what is behind rides the shared scan; from the first kill on
 	m.w.arm(1 + rnd.IntN(40))
 	for range steps {
-		m.step(pub)
+		m.step()
 	}
-	pub.close()
 	m.drain()
 	m.stored()
+}
+
+// people makes the devices and the publisher.
+func (m *model) people() {
+	device := func(name string, v packet.Version, qos byte) *modelDevice {
+		return &modelDevice{m: m, name: name, v: v, qos: qos, receive: 1 + m.rnd.Uint32N(5), expiries: []uint32{0, 10, 10, 1000, 1000, 1000}, wills: true,
+			filters: map[string]bool{}, maybe: map[string]bool{}, received: map[uint16]bool{}, last: map[string]int{}}
+	}
+	m.devices = []*modelDevice{device("d1", packet.V311, 1), device("d2", packet.V5, 2), device("d3", packet.V311, 2), device("d4", packet.V5, 1)}
+	m.devices[1].latest, m.devices[3].latest = m.seed%2 == 0, m.seed%4 < 3
+	shared := 1 + byte(m.seed/2%2)
+	for i, v := range []packet.Version{packet.V311, packet.V5, packet.V5} {
+		d := device(fmt.Sprint("m", i), v, shared)
+		d.member = true
+		m.devices = append(m.devices, d)
+	}
+	m.pub = device("pub", packet.V5, 2)
+	m.pub.expiries, m.pub.wills = []uint32{100_000}, false
 }

@@ -118,13 +118,16 @@ func deliver(ctx context.Context, t targets.Target, d targets.Delivery) (res tar
 	return t.Deliver(ctx, d)
 }
 
-// ruleOf returns the rule a delivery was routed by, as it was then; nil if the rule is gone.
+// ruleOf returns the rule a delivery was routed by, as it was then, or redriven by; nil if it ends because the rule was deleted.
 func (p *path) ruleOf(t *task) (*rules.Rule, error) {
-	if p.isDeleted(t.route.Rule) {
+	if t.ruleIsDeleted() {
 		return nil, nil
 	}
 	return p.ruleAt(t.route.Rule, t.route.Revision)
 }
+
+// ruleIsDeleted reports whether a delivery ends because its rule was deleted: see ofRules.
+func (t *task) ruleIsDeleted() bool { return t.redrive == nil && t.path.isDeleted(t.route.Rule) }
 
 // isDeleted reports whether a rule was deleted.
 func (p *path) isDeleted(rule string) bool {

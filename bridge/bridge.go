@@ -373,7 +373,7 @@ func (b *Bridge) RemoveTarget(name string) {
 		if l.waiting.Ranged() > 0 {
 			p.dropRanged(journal.Drop{Target: name})
 		}
-		p.cancelParked(func(r journal.Route) bool { return r.Target == name }, reasonTargetDeleted)
+		p.cancelParked(ofTarget(func(target string) bool { return target == name }), reasonTargetDeleted)
 	}
 	_ = l.standingChanged(nil) // it was logged; a later target of this name has another revision
 	b.metrics.forgetTarget(name)

@@ -37,7 +37,7 @@ func (l *lane) load() {
 	}
 	l.parkedUntil(next)
 	for _, t := range found {
-		if _, ok := l.busy[t.id()]; !ok && t.path.ctx.Err() == nil && !t.path.isDeleted(t.route.Rule) { // cancelParked ends those of deleted rules
+		if _, ok := l.busy[t.id()]; !ok && t.path.ctx.Err() == nil && !t.ruleIsDeleted() { // cancelParked ends those of deleted rules
 			l.hold(t)
 			l.ready = append(l.ready, t)
 		}
@@ -126,11 +126,11 @@ func (l *lane) readDue(from time.Time) (found []*task, next time.Time, err error
 
 // forgetReady takes out what has come from the views and is about to be ended there: its worker would end it once more. The head of a line
 // stays, since its worker gives the next its turn.
-func (l *lane) forgetReady(p *path, gone func(journal.Route) bool) {
+func (l *lane) forgetReady(p *path, gone func(owing) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ready = slices.DeleteFunc(l.ready, func(t *task) bool {
-		if t.path != p || t.key != 0 || !gone(t.route) {
+		if t.path != p || t.key != 0 || !gone(owing{t.route, t.redrive}) {
 			return false
 		}
 		delete(l.busy, t.id())

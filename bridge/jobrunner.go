@@ -204,7 +204,7 @@ func (m *jobs) reopenings(r jobRecord, refs []journal.DeadRef) []reopening {
 	now := m.b.o.Now()
 	out := make([]reopening, len(refs))
 	for i, d := range refs {
-		out[i] = reopening{seq: d.Outcome.Seq, check: d.Check, hour: d.Hour, rule: d.Route.Rule, from: d.Route.Target, to: r.To,
+		out[i] = reopening{seq: d.Outcome.Seq, check: d.Check, hour: d.Hour, rule: d.Route.Rule, revision: d.Route.Revision, from: d.Route.Target, to: r.To,
 			was: journal.Dead, dead: d.Seq, edited: r.Event, job: r.N, by: r.By,
 			due: now.Add(time.Duration(float64(i) / r.Rate * float64(time.Second)))}
 	}

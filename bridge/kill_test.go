@@ -24,6 +24,7 @@ import (
 
 	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/rules"
 	"github.com/rialto-bridge/rialto/targets"
 )
@@ -133,7 +134,7 @@ func disturb(f *fixture, rnd *rand.Rand, up *atomic.Bool) {
 	passing := f.targets["passing"]
 	for {
 		<-time.After(time.Duration(20+rnd.IntN(80)) * time.Millisecond)
-		switch rnd.IntN(6) {
+		switch rnd.IntN(7) {
 		case 0, 1, 2:
 			up.Store(!up.Load())
 		case 3: // the rule again, at a new revision
@@ -148,12 +149,28 @@ func disturb(f *fixture, rnd *rand.Rand, up *atomic.Bool) {
 			f.RemoveTarget("passing")
 			<-time.After(time.Duration(rnd.IntN(20)) * time.Millisecond)
 			f.must(f.SetTarget(passing.def, passing))
+		case 6: // what was cancelled is made again, while its rule is not there
+			f.setRules(f.rules[:1:1])
+			redriveCancelled(f)
+			f.rule("passing", "reading", "passing")
+		}
+	}
+}
+
+// redriveCancelled makes some of what was cancelled owed again.
+func redriveCancelled(f *fixture) {
+	page, err := f.Search(context.Background(), "default", bridge.SearchQuery{Target: "passing", Outcome: "cancelled", Limit: 20})
+	f.must(err)
+	for _, found := range page.Items {
+		_, err := f.Redrive(context.Background(), bridge.RedriveRequest{Bus: "default", ID: found.Event.ID, Rule: "passing", Target: "passing"})
+		if k := fault.KindOf(err); err != nil && k != fault.Conflict { // it may be owed again, or its target be gone
+			f.t.Fatal(err)
 		}
 	}
 }
 
 // A bridge is killed at random moments while deliveries go into ranges and come out of them, while rules are edited and
-// deleted and a target is deleted, with its views kept or deleted. A target that keeps order gets each key in order, and after a
+// deleted, what they had sent is redriven, and a target is deleted, with its views kept or deleted. A target that keeps order gets each key in order, and after a
 // kill again what it got last, at most. In the end all that was accepted has ended, and was
 // delivered where its rule and target are still there; the account adds up.
 func TestKillWithRanges(t *testing.T) {

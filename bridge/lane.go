@@ -377,7 +377,7 @@ func (l *lane) recorded(t *task, o journal.Outcome) {
 	case o.State != journal.Parked:
 	case l.removed:
 		gone = reasonTargetDeleted
-	case t.path.isDeleted(t.route.Rule):
+	case t.ruleIsDeleted():
 		gone = reasonRuleDeleted
 	}
 	var behind []*task

@@ -4,6 +4,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -276,7 +277,7 @@ func (p *path) setRules(revision uint64, rs []*rules.Rule) error {
 				p.dropRanged(journal.Drop{Rule: name})
 			}
 		}
-		p.cancelParked(func(r journal.Route) bool { return gone[r.Rule] }, reasonRuleDeleted)
+		p.cancelParked(ofRules(func(name string) bool { return gone[name] }), reasonRuleDeleted)
 	}
 	return nil
 }
@@ -408,8 +409,25 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// owing is what decides whether a pending delivery ends because something was deleted.
+type owing struct {
+	route   journal.Route
+	redrive *journal.Redriven // nil unless it was redriven
+}
+
+// ofRules selects the deliveries that end with the rules of which gone is true. One that was redriven is owed because somebody has
+// asked for it, and not because of its rule: it goes on with the document that its redrive has kept.
+func ofRules(gone func(name string) bool) func(owing) bool {
+	return func(o owing) bool { return o.redrive == nil && gone(o.route.Rule) }
+}
+
+// ofTarget selects the deliveries to a target.
+func ofTarget(gone func(name string) bool) func(owing) bool {
+	return func(o owing) bool { return gone(o.route.Target) }
+}
+
 // cancelParked ends parked deliveries that nobody can make any more. Live ones end when their turn comes.
-func (p *path) cancelParked(gone func(journal.Route) bool, reason string) {
+func (p *path) cancelParked(gone func(owing) bool, reason string) {
 	for _, l := range p.b.allLanes() {
 		l.forgetReady(p, gone)
 	}
@@ -417,7 +435,7 @@ func (p *path) cancelParked(gone func(journal.Route) bool, reason string) {
 	ordered := false
 	// One after the other, while they are read: there may be millions.
 	err := p.b.o.Journal.EachPending(p.name, func(d journal.Pending) (bool, error) {
-		if d.State != journal.Parked || !gone(d.Route) {
+		if d.State != journal.Parked || !gone(owing{d.Route, d.Redrive}) {
 			return true, nil
 		}
 		o := journal.Outcome{Seq: d.Seq, Route: d.Route, State: journal.Cancelled, At: now, Reason: reason}
@@ -440,7 +458,7 @@ func (p *path) cancelParked(gone func(journal.Route) bool, reason string) {
 	}
 }
 
-// ruleAt returns a rule as it was at a revision.
+// ruleAt returns a rule as it was at a revision; errNoDocument if nothing has needed that for so long that it was forgotten.
 func (p *path) ruleAt(name string, revision uint64) (*rules.Rule, error) {
 	if rs := p.rules.Load(); rs != nil {
 		if r := rs.byName[name]; r != nil && r.Revision == revision {
@@ -465,6 +483,8 @@ type ruleID struct {
 
 const ruleCacheSize = 10_000
 
+var errNoDocument = errors.New("its document is not known")
+
 func newRuleCache() *ruleCache { return &ruleCache{rules: make(map[ruleID]*rules.Rule)} }
 
 func (c *ruleCache) get(id ruleID, load func() ([]byte, error)) (*rules.Rule, error) {
@@ -479,7 +499,7 @@ func (c *ruleCache) get(id ruleID, load func() ([]byte, error)) (*rules.Rule, er
 		return nil, err
 	}
 	if doc == nil {
-		return nil, fmt.Errorf("rule %s of bus %s is not known at revision %d", id.name, id.bus, id.revision)
+		return nil, fmt.Errorf("rule %s of bus %s at revision %d: %w", id.name, id.bus, id.revision, errNoDocument)
 	}
 	if r, err = rules.ParseRule(doc); err != nil {
 		return nil, fmt.Errorf("rule %s of bus %s at revision %d: %w", id.name, id.bus, id.revision, err)

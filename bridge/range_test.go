@@ -211,6 +211,9 @@ func TestADeletedTargetEndsItsRange(t *testing.T) {
 	if d := f.balanced().Deliveries[0]; d.Delivered != 2 || d.Cancelled != count-1 {
 		t.Errorf("account %+v", d)
 	}
+	if d := f.journey(fmt.Sprint("e", count-5), bridge.StateDelivered).Journey.Deliveries[0]; len(d.Redrives) != 1 {
+		t.Errorf("delivery %+v", d)
+	}
 	was := f.account()
 	f.rebuild()
 	if d := cmp.Diff(was, f.account()); d != "" {
@@ -248,6 +251,38 @@ func TestADeletedRuleLeavesTheRange(t *testing.T) {
 	l := f.balanced()
 	for _, d := range l.Deliveries {
 		if d.Rule == "all" && (d.Cancelled != 2*count || d.Delivered != 100) || d.Rule == "second" && d.Delivered != count+100 {
+			t.Errorf("account %+v", d)
+		}
+	}
+}
+
+// What a deleted rule has taken out of a range can be made again, out of the middle of the range that the others still have.
+func TestWhatLeftARangeCanBeRedriven(t *testing.T) {
+	const count = 300
+	var up atomic.Bool
+	f := downFor(t, count, &up)
+	defer func() { f.stop(time.Second) }()
+	f.waits("ops", count)
+	f.rule("second", "reading", "ops")
+	f.pause("ops", true)
+	f.publish("reading", "both", 0, count, nil)
+	f.waits("ops", 3*count)
+	f.setRules(f.rules[1:])
+	f.waits("ops", count)
+	_, err := f.Redrive(context.Background(), bridge.RedriveRequest{Bus: "default", ID: "both200", Rule: "all", Target: "ops", By: "me"})
+	f.must(err)
+	for range 2 {
+		d := f.journey("both200", bridge.StatePending).Journey.Deliveries
+		i := slices.IndexFunc(d, func(d bridge.JourneyDelivery) bool { return d.Rule == "all" })
+		if d[i].State != journal.Parked || d[i].Reason != "redriven" || len(d[i].Redrives) != 1 {
+			t.Errorf("deliveries %+v", d)
+		}
+		f.rebuild()
+	}
+	up.Store(true)
+	f.pause("ops", false)
+	for _, d := range f.balanced().Deliveries {
+		if d.Rule == "all" && (d.Owed != 2*count || d.Delivered != 1 || d.Cancelled != 2*count-1) || d.Rule == "second" && d.Delivered != count {
 			t.Errorf("account %+v", d)
 		}
 	}

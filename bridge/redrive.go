@@ -4,6 +4,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,11 +37,13 @@ type RedriveRequest struct {
 }
 
 // Redrive makes a delivery owed again that has ended: delivered (if the request says so), dead, expired, cancelled or
-// discarded. It is rendered by its rule as the rule is now, has a fresh set of attempts, and keeps its delivery id; another
-// target has an id of its own. Redrive blocks until that is committed, and returns the id of the delivery.
+// discarded. It is rendered by its rule as the rule is now or, if that was deleted, as it was when the delivery was routed. It has
+// a fresh set of attempts, and keeps its delivery id; another target has an id of its own. Redrive blocks until that is
+// committed, and returns the id of the delivery.
 //
-// Errors are *fault.Error: NotFound (no such bus, event or delivery), Invalid, and Conflict when it has not ended, or when
-// its rule or the target is gone.
+// Errors are *fault.Error: NotFound (no such bus, event or delivery), Invalid, and Conflict when it has not ended, when the target
+// was deleted, when its rule is there and does not send to the target any more, or when the rule was deleted so long ago that its
+// document is not kept any more.
 func (b *Bridge) Redrive(ctx context.Context, q RedriveRequest) (string, error) {
 	p, err := b.path(q.Bus)
 	if err != nil {
@@ -71,7 +74,7 @@ func (b *Bridge) Redrive(ctx context.Context, q RedriveRequest) (string, error) 
 		return "", fault.New(fault.Conflict, "the delivery was made; ask for it explicitly to make it again")
 	}
 	r := reopening{seq: found.Position.Seq, check: journal.CheckOf(found.Event.Key()), hour: journal.HourOf(found.Received),
-		rule: d.Rule, from: d.Target, to: q.To, was: d.State, by: q.By, due: b.o.Now()}
+		rule: d.Rule, revision: d.Revision, from: d.Target, to: q.To, was: d.State, by: q.By, due: b.o.Now()}
 	if n := len(d.Redrives); n > 0 {
 		r.via = d.Redrives[n-1].via
 	}
@@ -132,6 +135,7 @@ type reopening struct {
 	check        journal.Check
 	hour         uint32
 	rule         string
+	revision     uint64 // of the rule when the delivery was routed, or redriven last
 	from, to     string // targets; to "" = from
 	via          string // the target whose transform it had, if that is known and not from
 	was          journal.State
@@ -174,14 +178,17 @@ func (p *path) reopen(ctx context.Context, list []reopening) (why []error, err e
 	records := make(map[*rules.Rule][]journal.Redrive)
 	for i, r := range list {
 		to := r.target()
-		rule := rs.byName[r.rule]
-		if rule == nil {
-			why[i] = fault.New(fault.Conflict, "the rule %s is gone", r.rule)
+		if p.b.lane(to) == nil {
+			why[i] = fault.New(fault.Conflict, "the target %s was deleted: name another one to send to", to)
 			continue
 		}
-		if p.b.lane(to) == nil {
-			why[i] = fault.New(fault.Conflict, "the target %s is gone", to)
+		rule, err := p.ruleToRedrive(rs, &r)
+		if errors.Is(err, errNoDocument) {
+			why[i] = fault.New(fault.Conflict, "the rule %s was deleted, and its document of then is not kept any more: make the rule again", r.rule)
 			continue
+		}
+		if err != nil {
+			return nil, err
 		}
 		via, err := p.viaOf(ctx, rule, &r)
 		if err != nil {
@@ -228,6 +235,15 @@ func (p *path) reopen(ctx context.Context, list []reopening) (why []error, err e
 		}
 	}
 	return why, p.rec.sync(ctx)
+}
+
+// ruleToRedrive returns the rule that renders a delivery which is made again: as it is now, or, if it was deleted, as it was when the
+// delivery was routed. The error is errNoDocument if that is not known any more.
+func (p *path) ruleToRedrive(rs *ruleset, r *reopening) (*rules.Rule, error) {
+	if rule := rs.byName[r.rule]; rule != nil {
+		return rule, nil
+	}
+	return p.ruleAt(r.rule, r.revision)
 }
 
 // viaOf returns the target whose transform a delivery gets that is made again: the one that had it, the one whose transform

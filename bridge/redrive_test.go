@@ -293,11 +293,106 @@ func TestAnythingThatHasEndedCanBeRetried(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	f.balanced()
+}
+
+// ruleText is a rule that sends readings to a target as the text says.
+func (f *fixture) ruleText(name, to, text string) *rules.Rule {
+	f.t.Helper()
+	r, err := rules.ParseRule(fmt.Appendf(nil, `{"kind":"Rule","name":%q,"bus":"default","pattern":{"type":["reading"]},
+		"targets":[{"target":%q,"transform":{"constant":%q}}]}`, name, to, text))
+	f.must(err)
+	f.rev++
+	r.Revision = f.rev
+	return r
+}
+
+// A delivery can be made again although its rule was deleted: by the rule as it was when the event met it. Nothing ends it for
+// the rule, and nothing is lost over a restart with views that are made anew. A rule that is there again renders as it is now.
+func TestARedriveOutlivesItsRule(t *testing.T) {
+	f := newFixture(t)
+	var answer atomic.Pointer[error]
+	refuse := func(err error) { answer.Store(&err) }
+	refuse(targets.StatusError(400, 0))
+	ops := f.target("ops", `{"retry":{"schedule":["1h"],"maxAttempts":3}}`, func(targets.Delivery) error { return *answer.Load() })
+	f.start()
+	defer func() { f.stop(time.Second) }()
+	f.setRules([]*rules.Rule{f.ruleText("all", "ops", "first")})
+	first := f.rev
+	f.dead("a")
+	refuse(targets.StatusError(503, 0))
+	f.send("reading", "b")
+	ops.attempts(t, 2)
+	f.setRules([]*rules.Rule{f.ruleText("all", "ops", "second")})
 	f.setRules(nil)
-	if _, err := retry(func(q *bridge.RedriveRequest) { q.Delivered = true }); fault.KindOf(err) != fault.Conflict {
-		t.Errorf("the rule is gone: %v", err)
+	f.journey("b", bridge.StateCancelled)
+
+	for _, id := range []string{"a", "b"} {
+		if _, err := f.Redrive(t.Context(), bridge.RedriveRequest{Bus: "default", ID: id, By: "me"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := ops.attempts(t, 4)[2:]
+	for _, d := range got {
+		if string(d.Event.Data) != "first" || extension(d.Event) != bridge.RedriveByHand {
+			t.Errorf("delivery %+v, data %s", d, d.Event.Data)
+		}
+	}
+	f.rebuild() // they are parked, and their rule is not there
+	refuse(nil)
+	for _, id := range []string{"a", "b"} {
+		d := f.journey(id, bridge.StatePending).Journey.Deliveries[0]
+		if d.State != journal.Parked || d.Revision != first || len(d.Redrives) != 1 {
+			t.Errorf("delivery of %s %+v", id, d)
+		}
+	}
+	now := f.useClock()
+	f.rebuild()
+	now.advance(f, 2*time.Hour)
+	for _, id := range []string{"a", "b"} {
+		f.journey(id, bridge.StateDelivered)
+	}
+	if d := f.balanced().Deliveries[0]; d.Owed != 2 || d.Delivered != 2 {
+		t.Errorf("account %+v", d)
+	}
+	f.setRules([]*rules.Rule{f.ruleText("all", "ops", "third")})
+	if _, err := f.Redrive(t.Context(), bridge.RedriveRequest{Bus: "default", ID: "a", Delivered: true}); err != nil {
+		t.Fatal(err)
+	}
+	if d := ops.attempts(t, 7)[6]; string(d.Event.Data) != "third" {
+		t.Errorf("with the rule there again: %s", d.Event.Data)
 	}
 	f.balanced()
+}
+
+// A job redrives what the rules of then had sent, and without the target it says what to do.
+func TestAJobOutlivesRuleAndTarget(t *testing.T) {
+	f := newFixture(t).start()
+	defer f.stop(time.Second)
+	_, up := f.refusing("ops")
+	spare := f.target("spare", quick, nil)
+	f.setRules([]*rules.Rule{f.ruleText("all", "ops", "then")})
+	f.dead("a", "b")
+	f.setRules(nil)
+	f.RemoveTarget("ops")
+	up.Store(true)
+	job := f.startJob(bridge.JobSpec{Kind: bridge.JobRedrive})
+	if j := f.job(job.ID, bridge.JobDone); j.Skipped != 2 || j.Skip != "the target ops was deleted: name another one to send to" {
+		t.Errorf("job %+v", j)
+	}
+	if _, err := f.Redrive(t.Context(), bridge.RedriveRequest{Bus: "default", ID: "a"}); fault.KindOf(err) != fault.Conflict || !strings.Contains(err.Error(), "target ops was deleted") {
+		t.Errorf("by hand: %v", err)
+	}
+	f.job(f.startJob(bridge.JobSpec{Kind: bridge.JobRedrive, To: "spare", Rate: 1000}).ID, bridge.JobDone)
+	for _, d := range spare.attempts(t, 2) {
+		if string(d.Event.Data) != "then" {
+			t.Errorf("delivery %+v, data %s", d, d.Event.Data)
+		}
+	}
+	l := f.balanced()
+	if a, b := l.Deliveries[0], l.Deliveries[1]; a.Discarded != 2 || b.Owed != 2 || b.Delivered != 2 {
+		t.Errorf("account %+v", l.Deliveries)
+	}
 }
 
 func TestJobsPauseResumeAndEnd(t *testing.T) {
@@ -469,8 +564,8 @@ func TestDeadLettersAreCountedByWhatTheyDiedOf(t *testing.T) {
 	}
 }
 
-// What was redriven and not delivered when its target or rule goes ends as cancelled, and the account holds.
-func TestWhatWasRedrivenEndsWithItsRule(t *testing.T) {
+// What was redriven and not delivered stays owed when its rule goes, ends as cancelled when its target goes, and the account holds.
+func TestWhatWasRedrivenEndsWithItsTarget(t *testing.T) {
 	f := newFixture(t)
 	f.target("ops", `{"retry":{"schedule":["1h"],"maxAttempts":2}}`, func(d targets.Delivery) error {
 		if extension(d.Event) == nil {
@@ -492,6 +587,10 @@ func TestWhatWasRedrivenEndsWithItsRule(t *testing.T) {
 	f.start()
 	defer f.stop(time.Second)
 	f.setRules(nil)
+	if d := f.journey("a", bridge.StatePending).Journey.Deliveries[0]; d.State != journal.Parked {
+		t.Errorf("delivery %+v", d)
+	}
+	f.RemoveTarget("ops")
 	f.journey("a", bridge.StateCancelled)
 	f.journey("b", bridge.StateCancelled)
 	if l := f.balanced(); l.Deliveries[0].Owed != 2 || l.Deliveries[0].Cancelled != 2 {

@@ -124,8 +124,8 @@ func (p *path) resume() (next uint64, err error) {
 	if err := p.dropDeleted(rs); err != nil {
 		return 0, err
 	}
-	p.cancelParked(func(r journal.Route) bool { return rs.byName[r.Rule] == nil }, reasonRuleDeleted)
-	p.cancelParked(func(r journal.Route) bool { return p.b.lane(r.Target) == nil }, reasonTargetDeleted)
+	p.cancelParked(ofRules(func(name string) bool { return rs.byName[name] == nil }), reasonRuleDeleted)
+	p.cancelParked(ofTarget(func(name string) bool { return p.b.lane(name) == nil }), reasonTargetDeleted)
 	// Lanes that looked for parked deliveries before this bus was open have passed over them.
 	for _, l := range p.b.allLanes() {
 		l.loadNextDue()

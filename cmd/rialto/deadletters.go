@@ -472,7 +472,8 @@ func newRedrive(c *cli) *cobra.Command {
 		Use:   "redrive EVENT-ID",
 		Short: "Make a delivery of an event that has ended owed again",
 		Long: `Make a delivery owed again, whatever it ended as: dead, expired, cancelled, discarded, or, with --delivered,
-delivered. --rule and --target choose among several deliveries.`,
+delivered. --rule and --target choose among several deliveries. If its rule was deleted, the delivery is rendered by the
+rule as it was when the event was routed; if its target was deleted, it needs --send-to.`,
 		Example: `  rialto redrive order-17 --target ops-webhook
   rialto redrive order-17 --send-to spare --delivered`,
 		Args: arguments(1, 1),

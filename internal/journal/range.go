@@ -428,37 +428,69 @@ func (j *Journey) ranged(r Routed, at time.Time) {
 }
 
 // standInRanges says of what was ranged, and has no record since then, where it stands: it waits there, it is parked, or it
-// was dropped.
+// was dropped. What was dropped and then redriven had ended in between.
 func (j *Journey) standInRanges(in *Journal, bus string) error {
-	last := make(map[RoutePair]int)
-	for i, o := range j.Outcomes {
-		last[RoutePair{o.Route.Rule, o.Route.Target}] = i
+	if !slices.ContainsFunc(j.Outcomes, Step.ranged) {
+		return nil
 	}
-	for pair, i := range last {
-		o := &j.Outcomes[i]
-		if o.Reason != ReasonRange || o.State != Parked {
-			continue
+	steps := make([]Step, 0, len(j.Outcomes)+1)
+	waits := make(map[RoutePair]int) // steps that nothing has followed yet
+	for _, o := range j.Outcomes {
+		pair := RoutePair{o.Route.Rule, o.Route.Target}
+		if i, ok := waits[pair]; ok && o.Redrive != nil && o.Redrive.Was == Cancelled {
+			end, dropped, err := steps[i].dropped(in, bus)
+			if err != nil {
+				return err
+			}
+			if dropped {
+				steps = append(steps, end)
+			}
 		}
-		p, ok, err := in.FindPending(bus, o.Seq, pair.Rule, pair.Target)
+		delete(waits, pair)
+		if o.ranged() {
+			waits[pair] = len(steps)
+		}
+		steps = append(steps, o)
+	}
+	for pair, i := range waits {
+		p, ok, err := in.FindPending(bus, steps[i].Seq, pair.Rule, pair.Target)
 		if err != nil {
 			return err
 		}
 		if ok {
-			o.Due = p.Due
+			steps[i].Due = p.Due
 			continue
 		}
-		for reason, d := range map[string]Drop{ReasonRuleDeleted: {Rule: pair.Rule}, ReasonTargetDeleted: {Target: pair.Target}} {
-			to, err := in.DroppedTo(bus, d)
-			if err != nil {
-				return err
-			}
-			if o.Seq <= to {
-				j.Outcomes = append(j.Outcomes, Step{Outcome: Outcome{Seq: o.Seq, Route: o.Route, State: Cancelled, At: o.At, Reason: reason}})
-				break
-			}
+		end, dropped, err := steps[i].dropped(in, bus)
+		if err != nil {
+			return err
+		}
+		if dropped {
+			steps = append(steps, end)
 		}
 	}
+	j.Outcomes = steps
 	return nil
+}
+
+// ranged reports whether the step says that a delivery was ranged.
+func (s Step) ranged() bool { return s.Reason == ReasonRange && s.State == Parked }
+
+// dropped returns how a delivery that was ranged has ended, if a Drop has taken it.
+func (s Step) dropped(in *Journal, bus string) (end Step, ok bool, err error) {
+	for _, d := range []struct {
+		reason string
+		Drop
+	}{{ReasonRuleDeleted, Drop{Rule: s.Route.Rule}}, {ReasonTargetDeleted, Drop{Target: s.Route.Target}}} {
+		to, err := in.DroppedTo(bus, d.Drop)
+		if err != nil {
+			return end, false, err
+		}
+		if s.Seq <= to {
+			return Step{Outcome: Outcome{Seq: s.Seq, Route: s.Route, State: Cancelled, At: s.At, Reason: d.reason}}, true, nil
+		}
+	}
+	return end, false, nil
 }
 
 // Why what was ranged is dropped.

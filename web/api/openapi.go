@@ -361,7 +361,7 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 		"POST /v1/deadletters:redrive": {
 			OperationID: "redrive-deadletters", Tags: []string{"deliveries"}, Summary: "Make dead letters owed again",
 			Description: "A job hands over what the filter selects at the time of the call, at a rate. The deliveries keep their ids, are rendered by " +
-				"their rules as these are now, and their events have the extension rialtoredrive. An edited event is for one dead letter, " +
+				"their rules as these are now (a rule that was deleted: as it was when the event was routed), and their events have the extension rialtoredrive. An edited event is for one dead letter, " +
 				"which the filter names. With dryRun the answer is 200 and a count, and nothing is done.",
 			Parameters: []*huma.Param{onlyBus},
 			RequestBody: &huma.RequestBody{Required: true, Content: jsonContent(object([]string{"filter"}, map[string]*huma.Schema{
@@ -381,7 +381,8 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 		"POST /v1/buses/{bus}/events/{id}:redrive": {
 			OperationID: "redrive-event", Tags: []string{"deliveries"}, Summary: "Make a delivery that has ended owed again",
 			Description: "It may be dead, expired, cancelled or discarded, and, if the request says so, delivered. rule and target may be left out if " +
-				"the event has one delivery.",
+				"the event has one delivery. If its rule was deleted, it is rendered by the rule as it was when the event was routed; if its target " +
+				"was deleted, it needs to.",
 			Parameters: []*huma.Param{bus, pathParamDoc("id", "of the event")},
 			RequestBody: &huma.RequestBody{Required: true, Content: jsonContent(object(nil, map[string]*huma.Schema{
 				"source": text("which, if several events have the id"), "rule": text(""), "target": text(""),

@@ -55,6 +55,19 @@ func (f *fixture) account() bridge.LedgerDelivery {
 	return l.Deliveries[0]
 }
 
+// found counts what a search finds on all of its pages.
+func (f *fixture) found(q bridge.SearchQuery) (n int) {
+	f.t.Helper()
+	for {
+		page, err := f.Search(context.Background(), "default", q)
+		f.must(err)
+		n += len(page.Items)
+		if q.Cursor = page.NextCursor; q.Cursor == "" {
+			return n
+		}
+	}
+}
+
 // rebuild restarts the bridge with views that are made anew.
 func (f *fixture) rebuild() {
 	f.t.Helper()
@@ -200,6 +213,12 @@ func TestADeletedTargetEndsItsRange(t *testing.T) {
 	if d.Reason != "target_deleted" || d.Range != nil {
 		t.Errorf("delivery %+v", d)
 	}
+	if n := f.found(bridge.SearchQuery{Target: "ops", Outcome: "cancelled", Limit: 100}); n != count {
+		t.Errorf("a search finds %d cancelled, want %d", n, count)
+	}
+	if n := f.found(bridge.SearchQuery{Target: "ops", Outcome: "parked", Limit: 100}); n != 0 {
+		t.Errorf("a search finds %d parked", n)
+	}
 	// A target of the same name has nothing of that, and gets what comes for it; and what is asked for.
 	up.Store(true)
 	f.targets["ops"] = def
@@ -218,6 +237,9 @@ func TestADeletedTargetEndsItsRange(t *testing.T) {
 	f.rebuild()
 	if d := cmp.Diff(was, f.account()); d != "" {
 		t.Errorf("the account, and when it was rebuilt:\n%s", d)
+	}
+	if n := f.found(bridge.SearchQuery{Target: "ops", Outcome: "cancelled", Limit: 1000}); n != count-1 {
+		t.Errorf("when it was rebuilt, a search finds %d cancelled, want %d", n, count-1)
 	}
 	f.journey(fmt.Sprint("e", count-6), bridge.StateCancelled)
 }

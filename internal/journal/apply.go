@@ -34,6 +34,7 @@ type application struct {
 	backlog    map[string]*backlog
 	dropped    map[RoutePair]uint64
 	cancelled  map[string]uint64 // what a Drop ended, by target
+	spans      map[RoutePair]span
 
 	look       lookup
 	key, value []byte // scratch
@@ -202,7 +203,7 @@ func (a *application) finish() error {
 		a.key = u64(u64(append(append(append(a.key[:0], 'j'), a.bus...), 0), seq), a.record)
 		errs = append(errs, a.set(a.key, nil))
 	}
-	errs = append(errs, a.finishOutcomes(), a.finishJobs(), a.finishBacklogs(), a.set(key('w', a.bus, 'J'), u64(nil, a.record)))
+	errs = append(errs, a.finishOutcomes(), a.finishDrops(), a.finishJobs(), a.finishBacklogs(), a.set(key('w', a.bus, 'J'), u64(nil, a.record)))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

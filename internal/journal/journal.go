@@ -24,7 +24,7 @@ type Options struct {
 }
 
 // viewFormat changes when a view's layout does; views of another format are deleted and rebuilt.
-const viewFormat = "7"
+const viewFormat = "8"
 
 // Journal is the set of views. See the package comment for who may call what.
 type Journal struct {

@@ -290,7 +290,6 @@ func (a *application) ranged(seq uint64, hour uint32, r Route) error {
 	}
 	b.Last = seq
 	b.Count++
-	// What a drop ends stays in the set: a search looks at the journey of what it finds.
 	a.moved(idOf(seq, r), 0, Parked)
 	return nil
 }
@@ -383,6 +382,9 @@ func (a *application) drop(d Drop) error {
 		if err != nil {
 			return err
 		}
+		if b.Last > 0 {
+			a.dropSpan(c.pair, b.Next, min(to, b.Last))
+		}
 		b.Count -= min(b.Count, c.Ranged)
 		if a.cancelled == nil {
 			a.cancelled = make(map[string]uint64)
@@ -395,6 +397,87 @@ func (a *application) drop(d Drop) error {
 		}
 	}
 	return nil
+}
+
+// span is a stretch of a bus.
+type span struct{ from, to uint64 }
+
+// dropSpan notes that what was ranged for a rule and target between two positions has ended.
+func (a *application) dropSpan(pair RoutePair, from, to uint64) {
+	s, ok := a.spans[pair]
+	if !ok {
+		s = span{from, to}
+	}
+	if a.spans == nil {
+		a.spans = make(map[RoutePair]span)
+	}
+	a.spans[pair] = span{min(s.from, from), max(s.to, to)}
+}
+
+// finishDrops moves what was dropped from the sets of what is parked to those of what was cancelled, a block at a time. What has a
+// record of its own was not in the range.
+func (a *application) finishDrops() error {
+	for pair, s := range a.spans {
+		own, err := a.ownRecords(pair, s)
+		if err != nil {
+			return err
+		}
+		for block := s.from >> blockBits; block <= s.to>>blockBits; block++ {
+			if err := a.dropBlock(outcomeSet{Parked, pair.Target, pair.Rule, block}, s, own); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ownRecords returns the positions of a span at which a delivery has a record of its own.
+func (a *application) ownRecords(pair RoutePair, s span) (map[uint64]bool, error) {
+	own := make(map[uint64]bool)
+	for id := range a.deliveries {
+		if id.rule == pair.Rule && id.target == pair.Target {
+			own[id.seq] = true
+		}
+	}
+	prefix := key('p', a.bus)
+	return own, a.j.eachPending(prefix, u64(bytes.Clone(prefix), s.from), a.bus, func(p Pending) (bool, error) {
+		if p.Route.Rule == pair.Rule && p.Route.Target == pair.Target {
+			own[p.Seq] = true
+		}
+		return p.Seq <= s.to, nil
+	})
+}
+
+func (a *application) dropBlock(set outcomeSet, s span, own map[uint64]bool) error {
+	a.key = set.key(a.key[:0], a.bus)
+	was, err := a.j.get(a.key)
+	if err != nil {
+		return err
+	}
+	var parked, left, come change
+	if was != nil {
+		if err := parked.read(was, false); err != nil {
+			return err
+		}
+	}
+	if list := a.sets[set]; len(list) > 0 {
+		if err := parked.read(appendChange(nil, list), false); err != nil {
+			return err
+		}
+	}
+	low := set.block << blockBits
+	for seq := max(s.from, low); seq <= min(s.to, low+blockSize-1); seq++ {
+		w, bit := seq&(blockSize-1)/64, uint64(1)<<(seq%64)
+		if parked.come[w]&bit != 0 && !own[seq] {
+			left.gone[w] |= bit
+			come.come[w] |= bit
+		}
+	}
+	if err := a.batch.Merge(a.key, left.encode(), nil); err != nil {
+		return err
+	}
+	set.state = Cancelled
+	return a.batch.Merge(set.key(nil, a.bus), come.encode(), nil)
 }
 
 // forgetDrops forgets the drops below seq: no range reaches there any more.

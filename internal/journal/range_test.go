@@ -3,6 +3,7 @@
 package journal_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -108,6 +109,50 @@ func TestARangeIsACursor(t *testing.T) {
 	}
 }
 
+// A range over several blocks is dropped in all of them, but for what other rules have there; what is redriven then stands as parked.
+func TestADropIsFoundAsCancelled(t *testing.T) {
+	j := open(t, t.TempDir())
+	defer j.Close()
+	f := &feeder{t: t, j: j}
+	const count = 20_000
+	second := journal.Route{Rule: "second", Revision: 1, Target: warm.Target}
+	for seq := uint64(1); seq <= count; seq += 1000 {
+		f.apply(func(e *journal.Encoder) {
+			for n := seq; n < seq+1000; n++ {
+				e.Routed(journal.Routed{Seq: n, Check: journal.Check(n), Hour: hour(), Ranged: []journal.Route{warm, second}})
+			}
+		})
+	}
+	f.apply(func(e *journal.Encoder) {
+		e.Taking(journal.Taking{Target: warm.Target, To: 100, At: base, Deliveries: taken(50)})
+	})
+	f.apply(func(e *journal.Encoder) { e.Drop(journal.Drop{Rule: warm.Rule}) })
+	find := func(state journal.State, from, before uint64) []uint64 {
+		t.Helper()
+		got, err := j.ByOutcome("devices", warm.Target, state, from, before, count)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	if got := find(journal.Cancelled, 0, 0); len(got) != count-100 || got[0] != count || got[len(got)-1] != 101 {
+		t.Errorf("%d cancelled", len(got))
+	}
+	if got := find(journal.Parked, 0, 0); len(got) != count {
+		t.Errorf("%d parked, for the other rule", len(got))
+	}
+	f.apply(func(e *journal.Encoder) {
+		e.Redrive(journal.Redrive{Seq: 9000, Route: warm, Check: 9000, Hour: hour(), Was: journal.Cancelled, At: base, Due: base})
+	})
+	if got := find(journal.Cancelled, 8999, 9002); !slices.Equal(got, []uint64{9001, 8999}) {
+		t.Errorf("cancelled beside what was redriven: %v", got)
+	}
+	f.apply(func(e *journal.Encoder) { e.Drop(journal.Drop{Target: warm.Target}) })
+	if got := find(journal.Parked, 0, 0); !slices.Contains(got, 9000) || !slices.Contains(got, 50) {
+		t.Errorf("%d parked, what has a record of its own among them", len(got))
+	}
+}
+
 // A record of JOURNEY that damage took is missing in the account once the cursor has passed it, and holds nothing up.
 func TestWhatDamageTookFromARangeIsLost(t *testing.T) {
 	j := open(t, t.TempDir())
@@ -149,6 +194,11 @@ func TestWhatIsRangedIsDropped(t *testing.T) {
 			}
 			if want := (journal.Standing{Parked: 1, Ranged: 1}); st != want {
 				t.Errorf("standing %+v, want %+v", st, want)
+			}
+			for state, want := range map[journal.State][]uint64{journal.Cancelled: {4, 3, 2}, journal.Parked: {5, 1}} {
+				if got, err := j.ByOutcome("devices", warm.Target, state, 0, 0, 10); err != nil || gocmp.Diff(want, got) != "" {
+					t.Errorf("ByOutcome(%v) = %v, %v, want %v", state, got, err, want)
+				}
 			}
 			f.apply(func(e *journal.Encoder) {
 				e.Taking(journal.Taking{Target: warm.Target, To: 5, At: base, Deliveries: taken(5)})

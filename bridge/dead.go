@@ -343,11 +343,56 @@ type DeadGroup struct {
 	Last   time.Time `json:"last"`
 }
 
-// DeadCount says how many dead letters a filter selects, and of what they died, the most frequent first.
+// DeadCount says how many dead letters a filter selects, and of what they died, the most frequent first. For a job over deliveries by
+// outcome it says so of those, and their reasons.
 type DeadCount struct {
-	Total  uint64      `json:"total"`
-	Groups []DeadGroup `json:"groups"`
-	More   uint64      `json:"more,omitempty"` // in groups that are not listed
+	Total   uint64      `json:"total"`
+	Groups  []DeadGroup `json:"groups"`
+	More    uint64      `json:"more,omitempty"`    // in groups that are not listed
+	Partial bool        `json:"partial,omitempty"` // there were more than a count looks at: these are the oldest
+}
+
+// tally makes a DeadCount. The zero value is ready.
+type tally struct {
+	DeadCount
+	at map[string]int // groups by fingerprint
+}
+
+func (t *tally) add(r *journal.DeadRef) {
+	t.Total++
+	fp := fingerprint(r)
+	i, ok := t.at[fp]
+	if !ok && len(t.Groups) == maxGroups {
+		t.More++
+		return
+	}
+	if !ok {
+		if t.at == nil {
+			t.at = make(map[string]int)
+		}
+		i = len(t.Groups)
+		t.at[fp] = i
+		t.Groups = append(t.Groups, DeadGroup{Print: fp, Reason: r.Reason, Status: r.Status, First: r.At, Last: r.At})
+	}
+	g := &t.Groups[i]
+	g.Count++
+	g.Detail = r.Detail
+	if r.At.Before(g.First) {
+		g.First = r.At
+	}
+	if r.At.After(g.Last) {
+		g.Last = r.At
+	}
+}
+
+func (t *tally) result() DeadCount {
+	if t.Groups == nil {
+		t.Groups = []DeadGroup{}
+	}
+	slices.SortFunc(t.Groups, func(a, b DeadGroup) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Print, b.Print))
+	})
+	return t.DeadCount
 }
 
 // maxGroups is how many groups a count lists.
@@ -361,46 +406,22 @@ func (b *Bridge) CountDead(ctx context.Context, f DeadFilter) (DeadCount, error)
 
 // countDead is CountDead, and says on which buses they are.
 func (b *Bridge) countDead(ctx context.Context, f DeadFilter) (DeadCount, map[string]bool, error) {
-	out := DeadCount{Groups: []DeadGroup{}}
+	var t tally
 	buses := make(map[string]bool)
 	want, err := f.choose()
 	if err != nil {
-		return out, nil, err
+		return DeadCount{}, nil, err
 	}
-	at := make(map[string]int)
 	after, last := want.span(0, b.dead.Committed())
 	err = b.o.Journal.EachDead(after, last, func(r journal.DeadRef) (bool, error) {
 		if !want.has(&r) {
 			return true, ctx.Err()
 		}
-		out.Total++
 		buses[r.Bus] = true
-		fp := fingerprint(&r)
-		i, ok := at[fp]
-		if !ok && len(out.Groups) == maxGroups {
-			out.More++
-			return true, ctx.Err()
-		}
-		if !ok {
-			i = len(out.Groups)
-			at[fp] = i
-			out.Groups = append(out.Groups, DeadGroup{Print: fp, Reason: r.Reason, Status: r.Status, First: r.At, Last: r.At})
-		}
-		g := &out.Groups[i]
-		g.Count++
-		g.Detail = r.Detail
-		if r.At.Before(g.First) {
-			g.First = r.At
-		}
-		if r.At.After(g.Last) {
-			g.Last = r.At
-		}
+		t.add(&r)
 		return true, ctx.Err()
 	})
-	slices.SortFunc(out.Groups, func(a, b DeadGroup) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Print, b.Print))
-	})
-	return out, buses, err
+	return t.result(), buses, err
 }
 
 func readDead(ref journal.DeadRef, raw eventlog.Raw) (DeadLetter, error) {

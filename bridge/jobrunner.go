@@ -153,6 +153,9 @@ func (m *jobs) step(ctx context.Context, j *job, r jobRecord) (done bool, handed
 	if r.Kind == JobRedrive {
 		most = max(1, min(stepMost, int(r.Rate*stepTime.Seconds())))
 	}
+	if r.Filter.Outcome != "" {
+		return m.stepEnded(ctx, j, r, most)
+	}
 	var refs []journal.DeadRef
 	after, last := j.want.span(r.Cursor, r.Last)
 	if err := m.b.o.Journal.EachDead(after, last, func(d journal.DeadRef) (bool, error) {
@@ -187,8 +190,14 @@ func (m *jobs) step(ctx context.Context, j *job, r jobRecord) (done bool, handed
 	if err != nil {
 		return false, 0, err
 	}
+	m.handed(j, refs[len(refs)-1].Seq, why)
+	return false, len(refs), nil
+}
+
+// handed notes how far a job is, and what it has passed over.
+func (m *jobs) handed(j *job, cursor uint64, why []error) {
 	m.note(j, func(r *jobRecord) {
-		r.Cursor, r.Waiting = refs[len(refs)-1].Seq, ""
+		r.Cursor, r.Waiting = cursor, ""
 		for _, w := range why {
 			if w != nil {
 				r.Skipped++
@@ -196,17 +205,20 @@ func (m *jobs) step(ctx context.Context, j *job, r jobRecord) (done bool, handed
 			}
 		}
 	})
-	return false, len(refs), nil
 }
 
-// reopenings spreads dead letters over the time that the rate of their job gives them.
+// dueAt spreads what a step hands over over the time that the rate of its job gives it.
+func (m *jobs) dueAt(r jobRecord, i int) time.Time {
+	return m.b.o.Now().Add(time.Duration(float64(i) / r.Rate * float64(time.Second)))
+}
+
+// reopenings makes dead letters what is to be owed again.
 func (m *jobs) reopenings(r jobRecord, refs []journal.DeadRef) []reopening {
-	now := m.b.o.Now()
 	out := make([]reopening, len(refs))
 	for i, d := range refs {
 		out[i] = reopening{seq: d.Outcome.Seq, check: d.Check, hour: d.Hour, rule: d.Route.Rule, revision: d.Route.Revision, from: d.Route.Target, to: r.To,
 			was: journal.Dead, dead: d.Seq, edited: r.Event, job: r.N, by: r.By,
-			due: now.Add(time.Duration(float64(i) / r.Rate * float64(time.Second)))}
+			due: m.dueAt(r, i)}
 	}
 	return out
 }

@@ -47,27 +47,42 @@ const (
 type JobSpec struct {
 	Kind   string // JobRedrive or JobDiscard
 	Filter DeadFilter
-	To     string       // redrive: another target; "" = the same
-	Rate   float64      // redrive: deliveries a second, up to 10 000; 0 = 100
-	Event  *event.Event // redrive: sent instead of the one dead letter that the filter names; same id and source
-	By     string       // who asks
-	Why    string       // for people, at most 256 bytes; a discard needs it
+	// Outcome makes a redrive one of the deliveries that have ended so, one of EndedOutcomes, in place of dead letters. Bus and Target of
+	// the filter are required then; its IDs are not for this, and From and To are times at which events arrived. Subject, which goes
+	// with it, is that of the events; "" selects all.
+	Outcome, Subject string
+
+	To    string       // redrive: another target; "" = the same
+	Rate  float64      // redrive: deliveries a second, up to 10 000; 0 = 100
+	Event *event.Event // redrive: sent instead of the one dead letter that the filter names; same id and source
+	By    string       // who asks
+	Why   string       // for people, at most 256 bytes; a discard needs it
 }
 
-// Job is work over many dead letters. It goes on after a restart where it was.
+// JobFilter is what a job selects: dead letters, or, with an Outcome, deliveries that have ended so: see JobSpec.
+type JobFilter struct {
+	DeadFilter
+	Outcome string `json:"outcome,omitempty"`
+	Subject string `json:"subject,omitempty"`
+}
+
+func (s *JobSpec) filter() JobFilter { return JobFilter{s.Filter, s.Outcome, s.Subject} }
+
+// Job is work over many dead letters, or deliveries that have ended. It goes on after a restart where it was.
 type Job struct {
-	ID      string     `json:"id"`
-	Kind    string     `json:"kind"`
-	State   string     `json:"state"`
-	Waiting string     `json:"waiting,omitempty"` // why it is running and gets no further at the moment
-	Filter  DeadFilter `json:"filter"`
-	To      string     `json:"to,omitempty"`
-	Rate    float64    `json:"rate,omitempty"`
-	Edited  bool       `json:"edited,omitempty"`
-	By      string     `json:"by,omitempty"`
-	Why     string     `json:"why,omitempty"`
+	ID      string    `json:"id"`
+	Kind    string    `json:"kind"`
+	State   string    `json:"state"`
+	Waiting string    `json:"waiting,omitempty"` // why it is running and gets no further at the moment
+	Filter  JobFilter `json:"filter"`
+	To      string    `json:"to,omitempty"`
+	Rate    float64   `json:"rate,omitempty"`
+	Edited  bool      `json:"edited,omitempty"`
+	By      string    `json:"by,omitempty"`
+	Why     string    `json:"why,omitempty"`
 
 	Total   uint64 `json:"total"`             // how many it selected when it was made
+	Partial bool   `json:"partial,omitempty"` // there are more, which were not counted; it handles them all the same
 	Handled uint64 `json:"handled"`           // redriven or discarded so far
 	Skipped uint64 `json:"skipped,omitempty"` // left as they are
 	Skip    string `json:"skipReason,omitempty"`
@@ -87,7 +102,7 @@ func jobID(kind string, n uint64) string { return kind + "-" + strconv.FormatUin
 type jobRecord struct {
 	Job
 	N      uint64 `json:"n"`      // its number: the sequence of its first message, which itself says 0
-	Cursor uint64 `json:"cursor"` // everything up to here in DEAD was looked at
+	Cursor uint64 `json:"cursor"` // everything up to here in DEAD was looked at; with an outcome, in the bus
 	Last   uint64 `json:"last"`   // nothing behind is its business
 	Event  uint64 `json:"event,omitempty"`
 	// Buses are those of the dead letters it selected. The views may have to be rebuilt after a start, and know of no dead
@@ -240,8 +255,7 @@ func (b *Bridge) StartJob(ctx context.Context, s JobSpec) (Job, error) {
 	if err := b.checkJob(&s); err != nil {
 		return Job{}, err
 	}
-	last := b.dead.Committed()
-	n, buses, err := b.countDead(ctx, s.Filter)
+	n, r, err := b.selectFor(ctx, &s)
 	if err != nil {
 		return Job{}, err
 	}
@@ -250,8 +264,8 @@ func (b *Bridge) StartJob(ctx context.Context, s JobSpec) (Job, error) {
 		return Job{}, &fault.Error{Kind: fault.RateLimited, Message: "there are too many jobs that have not ended", RetryAfter: time.Minute}
 	}
 	now := b.o.Now()
-	r := jobRecord{Last: last, Buses: slices.Sorted(maps.Keys(buses)), Job: Job{Kind: s.Kind, State: JobRunning, Filter: s.Filter, To: s.To, Rate: s.Rate,
-		By: s.By, Why: s.Why, Total: n.Total, CreatedAt: now, ChangedAt: now}}
+	r.Job = Job{Kind: s.Kind, State: JobRunning, Filter: s.filter(), To: s.To, Rate: s.Rate,
+		By: s.By, Why: s.Why, Total: n.Total, Partial: n.Partial, CreatedAt: now, ChangedAt: now}
 	if s.Event != nil {
 		dl, err := b.DeadLetter(ctx, s.Filter.Bus, s.Filter.IDs[0])
 		if err != nil {
@@ -283,7 +297,28 @@ func (b *Bridge) PlanJob(ctx context.Context, s JobSpec) (DeadCount, error) {
 	if err := b.checkJob(&s); err != nil {
 		return DeadCount{}, err
 	}
-	return b.CountDead(ctx, s.Filter)
+	n, _, err := b.selectFor(ctx, &s)
+	return n, err
+}
+
+// selectFor counts what a job selects, and says where that is.
+func (b *Bridge) selectFor(ctx context.Context, s *JobSpec) (n DeadCount, r jobRecord, err error) {
+	if s.Outcome == "" {
+		r.Last = b.dead.Committed()
+		n, buses, err := b.countDead(ctx, s.Filter)
+		r.Buses = slices.Sorted(maps.Keys(buses))
+		return n, r, err
+	}
+	e, err := b.endedJob(s.filter())
+	if err != nil {
+		return n, r, err
+	}
+	r.Buses = []string{s.Filter.Bus}
+	if r.Cursor, r.Last, err = e.span(ctx); err != nil {
+		return n, r, err
+	}
+	n, err = e.count(ctx, r.Cursor, r.Last)
+	return n, r, err
 }
 
 func (b *Bridge) checkJob(s *JobSpec) error {
@@ -304,6 +339,9 @@ func (b *Bridge) checkJob(s *JobSpec) error {
 		if s.Event != nil && len(s.Filter.IDs) != 1 {
 			complain(&bad, "/event", "is for one dead letter, named in /filter/ids")
 		}
+	}
+	if s.Outcome != "" || s.Subject != "" {
+		s.checkEnded(&bad)
 	}
 	if s.Kind == JobDiscard && strings.TrimSpace(s.Why) == "" {
 		complain(&bad, "/why", "is required: it says later why these were written off")

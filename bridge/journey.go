@@ -45,6 +45,8 @@ type JourneyDelivery struct {
 
 	Redrives  []JourneyRedrive `json:"redrives,omitempty"` // how often somebody asked for it, in order
 	Discarded *JourneyDiscard  `json:"discarded,omitempty"`
+
+	ended time.Time // start of the last attempt, or when it was cancelled or the like; meaningless while it is owed
 }
 
 // JourneyRange is a range in which a delivery waits for its turn: from Next on, in order, Deliveries of them to the target.
@@ -220,7 +222,7 @@ func (d *JourneyDelivery) add(o journal.Step) {
 	case d.State.Terminal():
 		return // a crash made us repeat the attempt
 	}
-	d.State, d.Reason, d.Due = o.State, o.Reason, nil
+	d.State, d.Reason, d.Due, d.ended = o.State, o.Reason, nil, o.At
 	if o.State == journal.Parked && !o.Due.IsZero() {
 		d.Due = &o.Due
 	}
@@ -310,7 +312,7 @@ func deliveriesOf(raw *journal.Journey) *Journey {
 	}
 	for i, r := range raw.Routes {
 		d := &j.Deliveries[i]
-		d.Target, d.State = r.Target, journal.Live
+		d.Rule, d.Revision, d.Target, d.State = r.Rule, r.Revision, r.Target, journal.Live
 		for _, o := range raw.Outcomes {
 			if o.Route.Rule == r.Rule && o.Route.Target == r.Target {
 				d.add(o)

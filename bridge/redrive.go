@@ -73,24 +73,11 @@ func (b *Bridge) Redrive(ctx context.Context, q RedriveRequest) (string, error) 
 	case d.State == journal.Delivered && !q.Delivered && (q.To == "" || q.To == d.Target):
 		return "", fault.New(fault.Conflict, "the delivery was made; ask for it explicitly to make it again")
 	}
-	r := reopening{seq: found.Position.Seq, check: journal.CheckOf(found.Event.Key()), hour: journal.HourOf(found.Received),
-		rule: d.Rule, revision: d.Revision, from: d.Target, to: q.To, was: d.State, by: q.By, due: b.o.Now()}
-	if n := len(d.Redrives); n > 0 {
-		r.via = d.Redrives[n-1].via
+	r, err := p.reopening(selected{found.Position.Seq, found.Event, found.Received, d})
+	if err != nil {
+		return "", err
 	}
-	if d.State == journal.Dead {
-		pos, err := event.ParsePosition(d.DeadLetter)
-		if err != nil {
-			return "", err
-		}
-		_, there, err := b.o.Journal.DeadLetter(pos.Seq)
-		if err != nil {
-			return "", err
-		}
-		if there {
-			r.dead = pos.Seq
-		}
-	}
+	r.to, r.by, r.due = q.To, q.By, b.o.Now()
 	if q.Event != nil {
 		if r.edited, err = b.jobs.keepEvent(ctx, &event.Record{Event: *q.Event, Received: found.Received}, found.Event); err != nil {
 			return "", err

@@ -131,7 +131,19 @@ type deadCount struct {
 		Count       uint64    `json:"count"`
 		Last        time.Time `json:"last"`
 	} `json:"groups"`
-	More uint64 `json:"more"`
+	More    uint64 `json:"more"`
+	Partial bool   `json:"partial"`
+}
+
+// much says how many there are of what is counted.
+func (n deadCount) much(one, many string) string {
+	switch {
+	case n.Partial:
+		return fmt.Sprintf("more than %d %s", n.Total, many)
+	case n.Total == 1:
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n.Total, many)
 }
 
 func (n deadCount) write(out io.Writer, zone *time.Location) error {
@@ -216,6 +228,8 @@ func onBus(bus string) url.Values {
 type jobRequest struct {
 	verb     string
 	filter   deadFilter
+	outcome  string // of deliveries, in place of dead letters
+	subject  string // goes with outcome
 	to, why  string
 	event    string
 	rate     float64
@@ -288,6 +302,11 @@ func (q *jobRequest) body(c *cli, ids []string, dry bool) (map[string]any, error
 	if len(ids) > 0 {
 		filter["ids"] = ids
 	}
+	for name, text := range map[string]string{"outcome": q.outcome, "subject": q.subject} {
+		if text != "" {
+			filter[name] = text
+		}
+	}
 	body := map[string]any{"filter": filter, "dryRun": dry}
 	for name, text := range map[string]string{"to": q.to, "why": q.why} {
 		if text != "" {
@@ -345,7 +364,11 @@ func (c *cli) startJob(ctx context.Context, q jobRequest, ids []string) error {
 	if err != nil {
 		return err
 	}
-	a, err := cl.do(ctx, request{Method: http.MethodPost, Path: "/v1/deadletters:" + q.verb, Query: onBus(q.filter.bus),
+	path, query, one, many := "/v1/deadletters:"+q.verb, onBus(q.filter.bus), "dead letter", "dead letters"
+	if q.outcome != "" {
+		path, query, one, many = "/v1/buses/"+url.PathEscape(q.filter.bus)+"/deliveries:"+q.verb, nil, "delivery", "deliveries"
+	}
+	a, err := cl.do(ctx, request{Method: http.MethodPost, Path: path, Query: query,
 		Header: http.Header{"Content-Type": {"application/json"}}, Body: raw})
 	if err != nil {
 		return err
@@ -367,7 +390,7 @@ func (c *cli) startJob(ctx context.Context, q jobRequest, ids []string) error {
 		if err := json.Unmarshal(a.Body, &n); err != nil {
 			return fmt.Errorf("unreadable answer: %w", err)
 		}
-		fmt.Fprintf(c.err, "nothing was done: --yes would %s %s\n", q.verb, count(int(n.Total), "dead letter"))
+		fmt.Fprintf(c.err, "nothing was done: --yes would %s %s\n", q.verb, n.much(one, many))
 	}
 	return nil
 }

@@ -136,3 +136,33 @@ func TestSkipOfAnEvent(t *testing.T) {
 		t.Errorf("asked (-want +got):\n%s", d)
 	}
 }
+
+// Deliveries by outcome are a job on the path of their bus, and a count that is not whole says so.
+func TestDeliveriesRedrive(t *testing.T) {
+	var asked map[string]any
+	partial := says(200, `{"total":100000,"groups":[{"fingerprint":"0f3c9a51d2be","reason":"rule_deleted","count":100000,"last":"2026-11-29T20:14:00Z"}],"partial":true}`)
+	server := serve(t, map[string]http.HandlerFunc{
+		"POST /v1/buses/{bus}/deliveries:redrive": func(w http.ResponseWriter, r *http.Request) {
+			asked = nil
+			if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || r.URL.RawQuery != "" {
+				t.Errorf("%s: %v", r.URL, err)
+			}
+			asked["bus"] = r.PathValue("bus")
+			if asked["dryRun"] == true {
+				partial(w, r)
+				return
+			}
+			says(202, `{"job":`+aJob+`}`)(w, r)
+		}})
+	got := rialto(t, server, "", strings.Fields("deliveries redrive --target ops --outcome cancelled --reason rule_deleted --subject box-1")...)
+	want := map[string]any{"bus": "default", "dryRun": true, "filter": map[string]any{"target": "ops", "outcome": "cancelled", "reason": "rule_deleted", "subject": "box-1"}}
+	if d := cmp.Diff(want, asked); got.code != exitOK || d != "" || got.err != "nothing was done: --yes would redrive more than 100000 deliveries\n" {
+		t.Errorf("exit %d, %s\n%s", got.code, got.err, d)
+	}
+	got = rialto(t, server, "", strings.Fields("deliveries redrive --bus devices --target ops --outcome delivered --from 2026-11-29T00:00:00Z --send-to spare --rate 5 --why lost --yes")...)
+	want = map[string]any{"bus": "devices", "dryRun": false, "to": "spare", "rate": 5.0, "why": "lost",
+		"filter": map[string]any{"target": "ops", "outcome": "delivered", "from": "2026-11-29T00:00:00Z"}}
+	if d := cmp.Diff(want, asked); got.code != exitOK || d != "" || got.out != aJobTable {
+		t.Errorf("exit %d, %s%s\n%s", got.code, got.out, got.err, d)
+	}
+}

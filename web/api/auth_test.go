@@ -27,6 +27,7 @@ func TestRights(t *testing.T) {
 		{"events:read:default", "GET /v1/deadletters/DEAD:1?bus=default", "GET /v1/deadletters/DEAD:1"},
 		{"events:read:default", "GET /v1/deadletters:count?bus=default", "GET /v1/deadletters:count"},
 		{"events:read", "GET /v1/jobs", "POST /v1/deadletters:redrive"},
+		{"events:write:devices", "POST /v1/buses/devices/deliveries:redrive", "POST /v1/buses/default/deliveries:redrive"},
 		{"events:write:default", "POST /v1/deadletters:redrive?bus=default", "POST /v1/deadletters:redrive"},
 		{"events:write:default", "POST /v1/deadletters:discard?bus=default", "POST /v1/deadletters:discard?bus=devices"},
 		{"events:write:default", "POST /v1/buses/default/events/x:redrive", "POST /v1/buses/devices/events/x:redrive"},

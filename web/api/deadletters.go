@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rialto-bridge/rialto/bridge"
@@ -26,6 +27,7 @@ func (a *API) addDeadLetterRoutes() {
 	a.add("GET", "/v1/deadletters/{id}", read, a.getDeadLetter)
 	a.add("POST", "/v1/deadletters:redrive", write, a.startJob(bridge.JobRedrive))
 	a.add("POST", "/v1/deadletters:discard", write, a.startJob(bridge.JobDiscard))
+	a.add("POST", "/v1/buses/{bus}/deliveries:redrive", onBus(areaEvents, accessWrite), a.redriveDeliveries)
 	a.add("POST", "/v1/buses/{bus}/events/{id}:redrive", onBus(areaEvents, accessWrite), a.redriveEvent)
 	a.add("POST", "/v1/buses/{bus}/events/{id}:skip", onBus(areaEvents, accessWrite), a.skipEvent)
 	a.add("GET", "/v1/jobs", read, a.listJobs)
@@ -137,18 +139,15 @@ func (a *API) startJob(kind string) handler {
 			return err
 		}
 		spec := bridge.JobSpec{Kind: kind, By: w.caller()}
+		redrive := kind == bridge.JobRedrive
 		dry := false
-		there, err := a.readObject(r, map[string]func(b *body, at string, v json.RawMessage){
-			"filter": func(b *body, at string, v json.RawMessage) { b.filter(at, v, &spec.Filter) },
-			"why":    func(b *body, at string, v json.RawMessage) { b.value(at, v, &spec.Why, "a string") },
-			"dryRun": func(b *body, at string, v json.RawMessage) { b.value(at, v, &dry, "true or false") },
-			"to":     only(kind == bridge.JobRedrive, func(b *body, at string, v json.RawMessage) { b.value(at, v, &spec.To, "a string") }),
-			"rate": only(kind == bridge.JobRedrive, func(b *body, at string, v json.RawMessage) {
-				if b.value(at, v, &spec.Rate, "a number") && spec.Rate <= 0 {
-					b.fault(at, "must be more than 0")
-				}
-			}),
-			"event": only(kind == bridge.JobRedrive, func(b *body, at string, v json.RawMessage) { spec.Event = b.event(at, v, a.o.Limits) }),
+		there, err := a.readObject(r, map[string]reader{
+			"filter": func(b *body, at string, v json.RawMessage) { b.object(at, v, deadMembers(&spec.Filter)) },
+			"why":    stringMember(&spec.Why),
+			"dryRun": flagMember(&dry),
+			"to":     only(redrive, stringMember(&spec.To)),
+			"rate":   only(redrive, rateMember(&spec.Rate)),
+			"event":  only(redrive, func(b *body, at string, v json.RawMessage) { spec.Event = b.event(at, v, a.o.Limits) }),
 		})
 		if err == nil && !there["filter"] {
 			err = fault.Invalidf("/filter", "is required; {} selects everything")
@@ -157,20 +156,50 @@ func (a *API) startJob(kind string) handler {
 			return err
 		}
 		spec.Filter.Bus = bus
-		if dry {
-			n, err := a.o.Bridge.PlanJob(r.Context(), spec)
-			if err != nil {
-				return err
-			}
-			return sendJSON(w, http.StatusOK, n)
-		}
-		j, err := a.o.Bridge.StartJob(r.Context(), spec)
+		return a.runJob(w, r, spec, dry)
+	}
+}
+
+// redriveDeliveries starts a job over the deliveries of a bus to a target that have ended in some way, or says what it would select.
+func (a *API) redriveDeliveries(w *reply, r *http.Request) error {
+	if _, err := noQuery(r); err != nil {
+		return err
+	}
+	spec := bridge.JobSpec{Kind: bridge.JobRedrive, By: w.caller()}
+	dry := false
+	if _, err := a.readObject(r, map[string]reader{
+		"filter": func(b *body, at string, v json.RawMessage) {
+			known := deadMembers(&spec.Filter)
+			delete(known, "ids")
+			known["outcome"], known["subject"] = selectMember(&spec.Outcome), selectMember(&spec.Subject)
+			b.object(at, v, known)
+		},
+		"why": stringMember(&spec.Why), "dryRun": flagMember(&dry), "to": stringMember(&spec.To), "rate": rateMember(&spec.Rate),
+	}); err != nil {
+		return err
+	}
+	if spec.Outcome == "" {
+		return fault.Invalidf("/filter/outcome", "is required: one of %s", strings.Join(bridge.EndedOutcomes, ", "))
+	}
+	spec.Filter.Bus = w.bus
+	return a.runJob(w, r, spec, dry)
+}
+
+// runJob starts a job, or says what it would select.
+func (a *API) runJob(w *reply, r *http.Request, spec bridge.JobSpec, dry bool) error {
+	if dry {
+		n, err := a.o.Bridge.PlanJob(r.Context(), spec)
 		if err != nil {
 			return err
 		}
-		w.Header().Set("Location", "/v1/jobs/"+j.ID)
-		return sendJSON(w, http.StatusAccepted, map[string]bridge.Job{"job": j})
+		return sendJSON(w, http.StatusOK, n)
 	}
+	j, err := a.o.Bridge.StartJob(r.Context(), spec)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", "/v1/jobs/"+j.ID)
+	return sendJSON(w, http.StatusAccepted, map[string]bridge.Job{"job": j})
 }
 
 // redriveEvent makes one delivery of an event owed again, however it ended.
@@ -179,12 +208,9 @@ func (a *API) redriveEvent(w *reply, r *http.Request) error {
 		return err
 	}
 	q := bridge.RedriveRequest{Bus: w.bus, ID: pathParam(r, "id"), By: w.caller()}
-	text := func(to *string) func(*body, string, json.RawMessage) {
-		return func(b *body, at string, v json.RawMessage) { b.value(at, v, to, "a string") }
-	}
-	if _, err := a.readObject(r, map[string]func(*body, string, json.RawMessage){
-		"source": text(&q.Source), "rule": text(&q.Rule), "target": text(&q.Target), "to": text(&q.To),
-		"delivered": func(b *body, at string, v json.RawMessage) { b.value(at, v, &q.Delivered, "true or false") },
+	if _, err := a.readObject(r, map[string]reader{
+		"source": stringMember(&q.Source), "rule": stringMember(&q.Rule), "target": stringMember(&q.Target), "to": stringMember(&q.To),
+		"delivered": flagMember(&q.Delivered),
 		"event":     func(b *body, at string, v json.RawMessage) { q.Event = b.event(at, v, a.o.Limits) },
 	}); err != nil {
 		return err
@@ -202,11 +228,8 @@ func (a *API) skipEvent(w *reply, r *http.Request) error {
 		return err
 	}
 	q := bridge.SkipRequest{Bus: w.bus, ID: pathParam(r, "id"), By: w.caller()}
-	text := func(to *string) func(*body, string, json.RawMessage) {
-		return func(b *body, at string, v json.RawMessage) { b.value(at, v, to, "a string") }
-	}
-	if _, err := a.readObject(r, map[string]func(*body, string, json.RawMessage){
-		"source": text(&q.Source), "rule": text(&q.Rule), "target": text(&q.Target)}); err != nil {
+	if _, err := a.readObject(r, map[string]reader{
+		"source": stringMember(&q.Source), "rule": stringMember(&q.Rule), "target": stringMember(&q.Target)}); err != nil {
 		return err
 	}
 	id, err := a.o.Bridge.Skip(r.Context(), q)
@@ -263,8 +286,36 @@ func (b *body) fault(pointer, detail string) {
 	b.faults = append(b.faults, fault.Detail{Pointer: pointer, Detail: detail})
 }
 
+// reader reads a member of a JSON object, which is at a pointer.
+type reader = func(b *body, at string, v json.RawMessage)
+
+func stringMember(to *string) reader {
+	return func(b *body, at string, v json.RawMessage) { b.value(at, v, to, "a string") }
+}
+
+func flagMember(to *bool) reader {
+	return func(b *body, at string, v json.RawMessage) { b.value(at, v, to, "true or false") }
+}
+
+func rateMember(to *float64) reader {
+	return func(b *body, at string, v json.RawMessage) {
+		if b.value(at, v, to, "a number") && *to <= 0 {
+			b.fault(at, "must be more than 0")
+		}
+	}
+}
+
+// selectMember reads a text that selects something.
+func selectMember(to *string) reader {
+	return func(b *body, at string, v json.RawMessage) {
+		if b.value(at, v, to, "a string") && *to == "" {
+			b.fault(at, "must not be empty; leave it out to select all")
+		}
+	}
+}
+
 // only returns fn, or nil if it does not apply: then the member is unknown.
-func only(applies bool, fn func(*body, string, json.RawMessage)) func(*body, string, json.RawMessage) {
+func only(applies bool, fn reader) reader {
 	if applies {
 		return fn
 	}
@@ -273,7 +324,7 @@ func only(applies bool, fn func(*body, string, json.RawMessage)) func(*body, str
 
 // readObject reads a body that is a JSON object, calls the function of each member, and says which members were there. It
 // refuses what it does not know: a filter with a slip of the pen would select too much.
-func (a *API) readObject(r *http.Request, known map[string]func(*body, string, json.RawMessage)) (map[string]bool, error) {
+func (a *API) readObject(r *http.Request, known map[string]reader) (map[string]bool, error) {
 	if ct := r.Header.Get("Content-Type"); ct != "" && !isJSONType(ct) {
 		return nil, fault.New(fault.Unsupported, "the body is sent as application/json")
 	}
@@ -286,7 +337,7 @@ func (a *API) readObject(r *http.Request, known map[string]func(*body, string, j
 	return there, fault.Collect(b.faults)
 }
 
-func (b *body) object(pointer string, raw json.RawMessage, known map[string]func(*body, string, json.RawMessage)) map[string]bool {
+func (b *body) object(pointer string, raw json.RawMessage, known map[string]reader) map[string]bool {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &members); err != nil || members == nil {
 		b.fault(pointer, "must be a JSON object")
@@ -312,26 +363,20 @@ func (b *body) value(pointer string, raw json.RawMessage, to any, what string) b
 	return true
 }
 
-func (b *body) filter(pointer string, raw json.RawMessage, to *bridge.DeadFilter) {
-	text := func(to *string) func(*body, string, json.RawMessage) {
-		return func(b *body, at string, v json.RawMessage) {
-			if b.value(at, v, to, "a string") && *to == "" {
-				b.fault(at, "must not be empty; leave it out to select all")
-			}
-		}
-	}
-	moment := func(to *time.Time) func(*body, string, json.RawMessage) {
+// deadMembers are the members of a filter of dead letters.
+func deadMembers(to *bridge.DeadFilter) map[string]reader {
+	moment := func(to *time.Time) reader {
 		return func(b *body, at string, v json.RawMessage) { b.value(at, v, to, "a time like 2027-06-01T00:00:00Z") }
 	}
-	b.object(pointer, raw, map[string]func(*body, string, json.RawMessage){
-		"rule": text(&to.Rule), "target": text(&to.Target), "reason": text(&to.Reason), "fingerprint": text(&to.Fingerprint),
+	return map[string]reader{
+		"rule": selectMember(&to.Rule), "target": selectMember(&to.Target), "reason": selectMember(&to.Reason), "fingerprint": selectMember(&to.Fingerprint),
 		"from": moment(&to.From), "to": moment(&to.To),
 		"ids": func(b *body, at string, v json.RawMessage) {
 			if b.value(at, v, &to.IDs, "a list of ids such as DEAD:7") && len(to.IDs) == 0 {
 				b.fault(at, "must not be empty; leave it out to select all")
 			}
 		},
-	})
+	}
 }
 
 func (b *body) event(pointer string, raw json.RawMessage, limits event.Limits) *event.Event {

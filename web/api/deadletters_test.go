@@ -68,6 +68,34 @@ func TestJobs(t *testing.T) {
 	wantProblem(t, s.do("POST", "/v1/jobs/redrive-1:explode", ""), 405, "method-not-allowed")
 }
 
+func TestJobsByOutcome(t *testing.T) {
+	s := start(t)
+	a := s.do("POST", "/v1/buses/default/deliveries:redrive", `{"filter":{"outcome":"cancelled","target":"hook","rule":"r","reason":"rule_deleted",
+		"subject":"box-1","to":"2027-01-01T00:00:00Z"},"to":"spare","rate":5,"why":"it is back"}`).want(t, http.StatusAccepted)
+	if a.header.Get("Location") != "/v1/jobs/redrive-1" || !strings.Contains(a.body, `"outcome":"cancelled","subject":"box-1"`) {
+		t.Errorf("answer %v %s", a.header, a.body)
+	}
+	want := bridge.JobSpec{Kind: "redrive", To: "spare", Rate: 5, Why: "it is back", By: "admin", Outcome: "cancelled", Subject: "box-1",
+		Filter: bridge.DeadFilter{Bus: "default", Rule: "r", Target: "hook", Reason: "rule_deleted", To: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)}}
+	if d := cmp.Diff(want, s.bridge.lastQuery()); d != "" {
+		t.Errorf("job (-want +got):\n%s", d)
+	}
+	s.do("POST", "/v1/buses/default/deliveries:redrive", `{"filter":{"outcome":"delivered","target":"hook"},"dryRun":true}`).want(t, http.StatusOK)
+	for body, pointer := range map[string]string{
+		`{}`:                                  "/filter/outcome",
+		`{"filter":{"target":"hook"}}`:        "/filter/outcome",
+		`{"filter":{"outcome":""}}`:           "/filter/outcome",
+		`{"filter":{"ids":["DEAD:1"]}}`:       "/filter/ids",
+		`{"filter":{"subject":1}}`:            "/filter/subject",
+		`{"event":{}}`:                        "/event",
+		`{"rate":0}`:                          "/rate",
+		`{"filter":{"outcome":"dead"},"x":1}`: "/x",
+	} {
+		wantProblem(t, s.do("POST", "/v1/buses/default/deliveries:redrive", body), 400, "invalid", pointer)
+	}
+	wantProblem(t, s.do("POST", "/v1/buses/default/deliveries:redrive?bus=x", `{}`), 400, "invalid", "/bus")
+}
+
 func TestBadJobs(t *testing.T) {
 	s := start(t)
 	for body, pointer := range map[string]string{

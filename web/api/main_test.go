@@ -298,7 +298,7 @@ func (f *fakeBridge) StartJob(_ context.Context, s bridge.JobSpec) (bridge.Job, 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked = s
-	j := bridge.Job{ID: fmt.Sprint(s.Kind, "-", len(f.jobs)+1), Kind: s.Kind, State: bridge.JobRunning, Filter: s.Filter}
+	j := bridge.Job{ID: fmt.Sprint(s.Kind, "-", len(f.jobs)+1), Kind: s.Kind, State: bridge.JobRunning, Filter: bridge.JobFilter{DeadFilter: s.Filter, Outcome: s.Outcome, Subject: s.Subject}}
 	f.jobs = append(f.jobs, j)
 	return j, f.fail
 }

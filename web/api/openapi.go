@@ -179,13 +179,15 @@ func (a *API) describe() error {
 			"what may be secret are taken out; never that of an address that is not allowed"),
 		"next": {Type: "string", Format: "date-time", Description: "when the next attempt was due then"}})
 	schemas["DeadCount"] = object([]string{"total", "groups"}, map[string]*huma.Schema{
-		"total":  {Type: "integer"},
-		"groups": {Type: "array", Items: &huma.Schema{Type: "object"}, Description: "by fingerprint, the most frequent first"},
-		"more":   {Type: "integer", Description: "in groups that are not listed"}})
+		"total":   {Type: "integer"},
+		"groups":  {Type: "array", Items: &huma.Schema{Type: "object"}, Description: "by fingerprint, the most frequent first"},
+		"more":    {Type: "integer", Description: "in groups that are not listed"},
+		"partial": {Type: "boolean", Description: "there are more, which were not looked at"}})
 	schemas["Job"] = object([]string{"id", "kind", "state", "total", "handled"}, map[string]*huma.Schema{
 		"id": text(""), "kind": text("redrive or discard"), "state": text("running, paused, done or cancelled"),
 		"waiting": text("why it gets no further at the moment"), "filter": {Type: "object"}, "by": text("the key that asked for it"), "why": text(""),
-		"total": {Type: "integer", Description: "selected when it was made"}, "handled": {Type: "integer", Description: "redriven or discarded so far"},
+		"total": {Type: "integer", Description: "selected when it was made"}, "partial": {Type: "boolean", Description: "there are more than total; it handles them too"},
+		"handled": {Type: "integer", Description: "redriven or discarded so far"},
 		"skipped": {Type: "integer", Description: "left as they are"}, "pending": {Type: "integer"}, "delivered": {Type: "integer"},
 		"dead": {Type: "integer"}, "endedOtherwise": {Type: "integer"},
 		"createdAt": {Type: "string", Format: "date-time"}, "changedAt": {Type: "string", Format: "date-time"}})
@@ -376,6 +378,17 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 			Parameters:  []*huma.Param{onlyBus},
 			RequestBody: &huma.RequestBody{Required: true, Content: jsonContent(object([]string{"filter", "why"}, map[string]*huma.Schema{
 				"filter": deadFilterSchema(), "why": text("at most 256 bytes"), "dryRun": {Type: "boolean"}}))},
+			Responses: jobResponses(),
+		},
+		"POST /v1/buses/{bus}/deliveries:redrive": {
+			OperationID: "redrive-deliveries", Tags: []string{"deliveries"}, Summary: "Make deliveries to a target that have ended owed again",
+			Description: "A job hands over the deliveries that have ended in one way, oldest first, at a rate: what a subscriber has lost, or what was " +
+				"cancelled with its rule or target. Those that end after the call are left. With dryRun the answer is 200 and a count, which looks at " +
+				"100 000 events at most, and nothing is done.",
+			Parameters: []*huma.Param{bus},
+			RequestBody: &huma.RequestBody{Required: true, Content: jsonContent(object([]string{"filter"}, map[string]*huma.Schema{
+				"filter": endedFilterSchema(), "to": text("another target; default: the same"),
+				"rate": {Type: "number", Description: "deliveries a second", Default: 100}, "why": text("for people"), "dryRun": {Type: "boolean"}}))},
 			Responses: jobResponses(),
 		},
 		"POST /v1/buses/{bus}/events/{id}:redrive": {
@@ -582,22 +595,8 @@ func deadParams(from, to *huma.Param) []*huma.Param {
 		queryDoc("fingerprint", "only with this fingerprint", nil), from, to}
 }
 
-func deadFilterSchema() *huma.Schema {
-	moment := &huma.Schema{Type: "string", Format: "date-time"}
-	return &huma.Schema{Type: "object", Description: "all that is there must hold; {} selects everything",
-		Properties: map[string]*huma.Schema{"rule": text(""), "target": text(""), "reason": text(""), "fingerprint": text(""),
-			"from": moment, "to": moment, "ids": {Type: "array", Items: text("such as DEAD:7")}}}
-}
-
 func disconnectedSchema() *huma.Schema {
 	return object([]string{"disconnected"}, map[string]*huma.Schema{"disconnected": {Type: "integer"}})
-}
-
-func jobResponses() map[string]*huma.Response {
-	return map[string]*huma.Response{
-		"200": {Description: "What it would select", Content: jsonContent(ref("DeadCount"))},
-		"202": {Description: "The job is under way", Content: jsonContent(object([]string{"job"}, map[string]*huma.Schema{"job": ref("Job")}))},
-	}
 }
 
 func f64(f float64) *float64 { return &f }

@@ -3,6 +3,9 @@
 package mqttgw_test
 
 import (
+	"crypto/tls"
+	"fmt"
+	"net"
 	"testing"
 	"time"
 
@@ -192,18 +195,54 @@ func TestTemplateValuesAreLiterals(t *testing.T) {
 	}
 }
 
-// What one device may publish and another may receive is nobody else's matter.
+// What one device may publish and another may receive is nobody else's matter, by whatever they show who they are. Neither has a right
+// but that to the topic: acknowledgements need none.
 func TestTwoPrincipals(t *testing.T) {
-	d := defined(t, `{"name":"p","password":{"value":"x"},"access":{"publish":["t"]}}`, `{"name":"s","password":{"value":"x"},"access":{"subscribe":["t"]}}`)
-	s := start(t, with(d))
-	sub := s.connect(packet.V5, "c", credentials("s", "x"))
-	sub.subscribe(1, "t")
-	pub := s.connect(packet.V5, "c", credentials("p", "x")) // the same client id, which belongs to its principal
-	pub.publish("t", "hello")
-	if m := sub.message(); string(m.Payload) != "hello" || m.QoS != 1 {
-		t.Errorf("got %+v", m)
+	ca := newAuthority(t)
+	d := defined(t, `{"name":"p","password":{"value":"x"},"clientIds":["c"],"access":{"publish":["t"]}}`,
+		`{"name":"s","password":{"value":"x"},"clientIds":["c"],"access":{"subscribe":["t"]}}`)
+	for name, of := range map[string]func() func(who string, v packet.Version) *client{
+		"passwords": func() func(string, packet.Version) *client {
+			s := start(t, with(d))
+			return func(who string, v packet.Version) *client { return s.connect(v, "c", credentials(who, "x")) }
+		},
+		"certificates": func() func(string, packet.Version) *client {
+			s := startTLS(t, ca, tls.RequireAndVerifyClientCert, with(d))
+			return func(who string, v packet.Version) *client {
+				s.dial = func() (net.Conn, error) { return ca.dial(s.ln.Addr(), ca.client("", "", who)) }
+				return s.connect(v, "c")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			connect := of()
+			versions(t, func(t *testing.T, v packet.Version) {
+				sub := connect("s", v)
+				sub.subscribe(1, "t")
+				pub := connect("p", v) // the same client id, which belongs to its principal
+				for k := range 10 {
+					pub.publish("t", fmt.Sprint(k))
+					if m := sub.message(); string(m.Payload) != fmt.Sprint(k) || m.QoS != 1 {
+						t.Errorf("got %+v", m)
+					}
+				}
+				pub.publish2("t", "twice acknowledged")
+				if m := sub.message(); string(m.Payload) != "twice acknowledged" || m.QoS != 1 {
+					t.Errorf("got %+v", m)
+				}
+				pub.nothing()
+				sub.nothing()
+				if v == packet.V5 { // and neither has the other's right
+					sub.send(publish("t", "x", 1, 5))
+					sub.ack(packet.TypePuback, 5, packet.NotAuthorized)
+				}
+				pub.send(&packet.Subscribe{PacketID: 1, Filters: []packet.Subscription{{Filter: []byte("t"), QoS: 1}}})
+				if code := recv[*packet.Suback](pub).Codes[0]; !code.Failed() {
+					t.Errorf("the publisher may subscribe: %v", code)
+				}
+			})
+		})
 	}
-	pub.nothing()
 }
 
 func TestPolicyOfClientsWithoutOne(t *testing.T) {

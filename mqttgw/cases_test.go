@@ -45,19 +45,19 @@ var covered = map[string]func(*testing.T){
 	"receive-maximum":          TestReceiveMaximumOfTheClient,
 	"receive-maximum-exceeded": TestReceiveMaximumExceeded,
 	"alias-wrong":              TestTopicAliases,
-	"slow-reader":              TestStalledSubscriber,
+	"slow-reader":              all(TestStalledSubscriber, TestSlowReadersCostNoMemory, TestWriteTimeout),
 	"keepalive-large":          TestKeepAlive,
 	"subscription-ids":         TestOverlappingSubscriptionsAreOneMessage,
 	"message-expiry":           TestMessageExpiryWhileAway,
 	"ack-properties":           TestAcksCarryNothingOfThePublish,
 	"connect-stall":            all(TestSilenceBeforeConnect, TestSilenceInTheHandshake),
-	"queue-limit-zero":         TestGoneMessagesAreCounted,
+	"queue-limit-zero":         all(TestNoQueueLimitIsNone, TestGoneMessagesAreTold),
 	"will-access":              TestWillNeedsTheRight,
 	"access-template":          TestTemplateValuesAreLiterals,
 	"access-wide-filter":       TestSubscribeNeedsTheRight,
 	"access-two-users":         TestTwoPrincipals,
 	"tls-identity":             TestCertificateIsTheIdentity,
-	"reconnect-storm":          TestReconnectStorm,
+	"reconnect-storm":          all(TestReconnectStorm, TestFleetComesBackAfterARestart),
 }
 
 // all is for a case that several tests cover.

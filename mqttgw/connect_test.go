@@ -199,29 +199,41 @@ func TestWillKeepsItsProperties(t *testing.T) {
 
 func TestKeepAlive(t *testing.T) {
 	for _, tt := range []struct {
+		version packet.Version
 		seconds uint16
 		most    time.Duration
 		want    time.Duration
-	}{{2, 0, 3 * time.Second}, {43691, 0, 65536500 * time.Millisecond}, {65535, 0, 98302500 * time.Millisecond}, {120, time.Minute, 90 * time.Second},
-		{0, time.Minute, 90 * time.Second}} {
+	}{{packet.V5, 2, 0, 3 * time.Second}, {packet.V5, 43690, 0, 65535 * time.Second}, {packet.V5, 43691, 0, 65536500 * time.Millisecond}, {packet.V5, 65535, 0, 98302500 * time.Millisecond},
+		{packet.V5, 120, time.Minute, 90 * time.Second}, {packet.V5, 0, time.Minute, 90 * time.Second},
+		{packet.V311, 43691, 0, 65536500 * time.Millisecond}, {packet.V311, 65535, 0, 98302500 * time.Millisecond},
+		{packet.V311, 120, time.Minute, 180 * time.Second}, // it cannot be told another one
+		{packet.V5, 0, 0, 0}, {packet.V311, 0, time.Minute, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := startPipes(t, func(o *mqttgw.Options) { o.Limits.MaxKeepAlive = tt.most })
-			c, ack := s.tryConnect(packet.V5, "k", func(p *packet.Connect) { p.KeepAlive = tt.seconds })
-			if tt.most > 0 && ack.Properties.Int(packet.ServerKeepAlive, 0) != 60 {
-				t.Errorf("Server Keep Alive %d, want 60", ack.Properties.Int(packet.ServerKeepAlive, 0))
+			c, ack := s.tryConnect(tt.version, "k", func(p *packet.Connect) { p.KeepAlive = tt.seconds })
+			if _, told := ack.Properties.Find(packet.ServerKeepAlive); told != (tt.most > 0 && tt.version == packet.V5) || told && ack.Properties.Int(packet.ServerKeepAlive, 0) != 60 {
+				t.Errorf("%+v: Server Keep Alive %d", tt, ack.Properties.Int(packet.ServerKeepAlive, 0))
 			}
 			time.Sleep(tt.want / 2) // of the bubble: costs no time
 			c.nothing()
+			if tt.want == 0 { // never
+				time.Sleep(1000 * time.Hour)
+				c.nothing()
+				c.Close()
+				s.stop()
+				return
+			}
 			begin := time.Now()
-			var none [1]byte
 			if err := c.SetReadDeadline(time.Time{}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := c.Read(none[:]); err != nil || none[0] != 0xe0 {
-				t.Fatalf("read %x, %v, want a DISCONNECT", none, err)
+			var first [1]byte
+			switch n, err := c.Read(first[:]); {
+			case tt.version == packet.V311 && err == nil, tt.version == packet.V5 && (n != 1 || first[0] != 0xe0):
+				t.Fatalf("%+v: read %x, %v, want the end, MQTT 5 with a DISCONNECT", tt, first, err)
 			}
 			if took := time.Since(begin); took != tt.want {
-				t.Errorf("keep alive %d: closed after %s, want %s", tt.seconds, took, tt.want)
+				t.Errorf("%+v: closed after %s", tt, took)
 			}
 			c.Close()
 			s.stop()

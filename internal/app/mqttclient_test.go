@@ -332,7 +332,7 @@ func TestMQTTClientUnsubscribes(t *testing.T) {
 }
 
 // While the log stands still, the broker keeps what waits and the source does not: its window of unacknowledged messages is full.
-func TestMQTTClientMemoryStaysFlat(t *testing.T) {
+func TestGateMQTTClientMemoryStaysFlat(t *testing.T) {
 	const messages, size = 150, 1 << 20
 	const window = 128 << 20 / sourcetest.MaxData // of messages as large as may be
 	b := newFarBroker(t, &farMosquitto{dir: t.TempDir()})

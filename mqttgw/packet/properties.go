@@ -236,7 +236,7 @@ func (ps Properties) check(t Type) error {
 		}
 		def := &properties[p.ID]
 		if def.where&(1<<t) == 0 {
-			return violation("property that the packet type does not have")
+			return malformed("property that the packet type does not have")
 		}
 		repeats := p.ID == UserProperty || p.ID == SubscriptionID && t == TypePublish
 		if seen&(1<<p.ID) != 0 && !repeats {

@@ -66,6 +66,9 @@ func (s *Subscription) takeOptions(options byte, v Version) error {
 	s.QoS = options & 3
 	s.NoLocal, s.RetainAsPublished, s.RetainHandling = options&4 != 0, options&8 != 0, options>>4&3
 	if s.QoS == 3 {
+		if v == V5 {
+			return violation("QoS 3")
+		}
 		return malformed("QoS 3")
 	}
 	if s.RetainHandling == 3 {

@@ -7,21 +7,17 @@ import (
 	"encoding/json"
 	"maps"
 	"os"
-	"slices"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
 
 // covered says where each case of testdata/mqtt.jsonl that concerns what the gateway does today is tested.
 var covered = map[string]func(*testing.T){
-	"subscribe-truncated":      TestDamagedPackets,
+	"subscribe-truncated":      all(TestDamagedPackets, TestBrokenProtocol),
 	"connect-256mib":           TestHugeAnnouncement,
 	"publish-malformed":        TestMalformedPublish,
-	"connect-order":            TestProtocolErrorsAfterConnect,
+	"connect-order":            TestBrokenProtocol,
 	"topic-space":              TestTopicsReachTheirFilters,
 	"topic-dot-star":           TestTopicsReachTheirFilters,
 	"filter-parent":            TestTopicsReachTheirFilters,
@@ -170,81 +166,4 @@ func TestNoSessionIsKept(t *testing.T) {
 		c.publish("t", "x")
 		c.nothing()
 	})
-}
-
-// Every packet cut short, and every packet with a bit flipped, ends or answers its own connection at most; others live.
-func TestDamagedPackets(t *testing.T) {
-	reg := prometheus.NewPedanticRegistry()
-	s := startPipes(t, func(o *mqttgw.Options) { o.Sessions, o.Registerer = &memoryLog{}, reg })
-	other := s.connect(packet.V5, "other")
-	for _, v := range []packet.Version{packet.V311, packet.V5} {
-		connect := (&packet.Connect{Version: v, CleanStart: true, ClientID: []byte("d"), HasUser: true, Username: []byte("u"),
-			Will: &packet.Will{Topic: []byte("w"), Payload: []byte("x")}}).Append(nil, v)
-		ps := packet.Properties(nil).AppendInt(packet.TopicAlias, 1).AppendUser("k", "v")
-		alive := [][]byte{
-			(&packet.Publish{Topic: []byte("a/b"), QoS: 1, PacketID: 1, Properties: ps, Payload: []byte("x")}).Append(nil, v),
-			(&packet.Publish{Topic: []byte("a/b"), QoS: 2, PacketID: 1, Payload: []byte("x")}).Append(nil, v),
-			(&packet.Subscribe{PacketID: 1, Filters: []packet.Subscription{{Filter: []byte("a"), QoS: 1}}}).Append(nil, v),
-			(&packet.Unsubscribe{PacketID: 1, Filters: [][]byte{[]byte("a")}}).Append(nil, v),
-			(&packet.Ack{Kind: packet.TypePuback, PacketID: 1, Code: 0x10, Properties: ps}).Append(nil, v),
-			(&packet.Ack{Kind: packet.TypePubrec, PacketID: 1}).Append(nil, v),
-			(&packet.Ack{Kind: packet.TypePubrel, PacketID: 1}).Append(nil, v),
-			(&packet.Ack{Kind: packet.TypePubcomp, PacketID: 1}).Append(nil, v),
-			(&packet.Ping{Kind: packet.TypePingreq}).Append(nil, v),
-			(&packet.Disconnect{Kind: packet.TypeDisconnect, Code: 4}).Append(nil, v),
-			(&packet.Disconnect{Kind: packet.TypeAuth, Code: 0x19, Properties: packet.Properties(nil).AppendString(packet.AuthenticationMethod, "m")}).Append(nil, packet.V5),
-		}
-		for _, damaged := range damage(connect) {
-			s.throw(t, damaged)
-		}
-		hello := (&packet.Connect{Version: v, ClientID: []byte("kept")}).Append(nil, v)
-		if v == packet.V5 {
-			hello = (&packet.Connect{Version: v, ClientID: []byte("kept"), Properties: packet.Properties(nil).AppendInt(packet.SessionExpiry, 60)}).Append(nil, v)
-		}
-		for _, p := range alive {
-			for _, damaged := range damage(p) {
-				s.throw(t, append(slices.Clone(hello), damaged...))
-			}
-		}
-	}
-	other.nothing()
-	if got := metric(t, reg, "rialto_mqtt_panics_total"); got != 0 {
-		t.Errorf("%v connections ended by a programming error", got)
-	}
-}
-
-// damage returns p cut at every length, with a remaining length that fits, and with every bit flipped.
-func damage(p []byte) (all [][]byte) {
-	for n := 2; n < len(p); n++ {
-		cut := slices.Clone(p[:n])
-		cut[1] = byte(n - 2)
-		all = append(all, cut)
-	}
-	for i := range len(p) * 8 {
-		flipped := slices.Clone(p)
-		flipped[i/8] ^= 1 << (i % 8)
-		all = append(all, flipped)
-	}
-	return all
-}
-
-// throw sends bytes on a connection of its own, ends it, and waits until the server has closed it.
-func (s *server) throw(t *testing.T, b []byte) {
-	t.Helper()
-	nc, err := s.dial()
-	if err != nil {
-		t.Fatal(err)
-	}
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		for p := make([]byte, 512); ; {
-			if _, err := nc.Read(p); err != nil {
-				return
-			}
-		}
-	}()
-	nc.Write(b) //nolint:errcheck // the server may close before it has read everything
-	nc.Close()
-	<-read
 }

@@ -304,33 +304,3 @@ func TestAcksCarryNothingOfThePublish(t *testing.T) {
 		}
 	}
 }
-
-func TestProtocolErrorsAfterConnect(t *testing.T) {
-	tests := []struct {
-		name string
-		raw  string
-		want packet.Reason
-	}{
-		{"second CONNECT", "\x10\x0d\x00\x04MQTT\x05\x02\x00\x00\x00\x00\x00", packet.ProtocolError},
-		{"CONNACK", "\x20\x03\x00\x00\x00", packet.ProtocolError},
-		{"SUBACK", "\x90\x04\x00\x01\x00\x00", packet.ProtocolError},
-		{"AUTH", "\xf0\x06\x18\x04\x15\x00\x01m", packet.ProtocolError},
-		{"subscription identifier in PUBLISH", "\x30\x06\x00\x01t\x02\x0b\x01", packet.ProtocolError},
-		{"server reference in DISCONNECT", "\xe0\x06\x00\x04\x1c\x00\x01x", packet.ProtocolError},
-		{"QoS 3", "\x36\x06\x00\x01a\x00\x01\x00", packet.MalformedPacket},
-		{"too large", "\x30\x80\x80\x80\x01", packet.PacketTooLarge},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			s := start(t)
-			c := s.connect(packet.V5, "a")
-			c.raw([]byte(tt.raw))
-			c.closed(tt.want)
-			if packet.TypeOf(tt.raw[0]) != packet.TypeConnect {
-				c := s.open(packet.V311) // as the first packet: nothing is said before a CONNECT
-				c.raw([]byte(tt.raw))
-				c.closed(0)
-			}
-		})
-	}
-}

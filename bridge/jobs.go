@@ -105,6 +105,8 @@ type jobRecord struct {
 	Cursor uint64 `json:"cursor"` // everything up to here in DEAD was looked at; with an outcome, in the bus
 	Last   uint64 `json:"last"`   // nothing behind is its business
 	Event  uint64 `json:"event,omitempty"`
+	// ChangedBy is who has asked for the state, if it was not the job itself; a message that changes no state has nobody.
+	ChangedBy string `json:"changedBy,omitempty"`
 	// Buses are those of the dead letters it selected. The views may have to be rebuilt after a start, and know of no dead
 	// letters of a bus before it is open.
 	Buses []string `json:"buses"`
@@ -131,8 +133,9 @@ type jobs struct {
 	b      *Bridge
 	stream *eventlog.Stream
 
-	mu  sync.Mutex // guards all, and of each job what writing does not
-	all map[uint64]*job
+	mu      sync.Mutex // guards all and entries, and of each job what writing does not
+	all     map[uint64]*job
+	entries []RedriveEntry // in order of Seq
 }
 
 // openJobs reads the jobs that an earlier run left.
@@ -159,10 +162,13 @@ func openJobs(ctx context.Context, b *Bridge) (*jobs, error) {
 		}
 		for _, raw := range buf {
 			from = raw.Seq + 1
-			if raw.Subject != jobSubject {
-				continue
+			switch raw.Subject {
+			case jobSubject:
+				err = m.read(raw)
+			case auditSubject:
+				err = m.readEntry(raw)
 			}
-			if err := m.read(raw); err != nil {
+			if err != nil {
 				return nil, fmt.Errorf("job at %d: %w", raw.Seq, err)
 			}
 		}
@@ -180,6 +186,7 @@ func (m *jobs) read(raw eventlog.Raw) error {
 		r.N = raw.Seq
 	}
 	r.ID = jobID(r.Kind, r.N)
+	m.enterRead(&r, raw.Seq)
 	return m.put(r, raw.Seq)
 }
 
@@ -286,6 +293,7 @@ func (b *Bridge) StartJob(ctx context.Context, s JobSpec) (Job, error) {
 	if err := m.put(r, seq); err != nil {
 		return Job{}, err
 	}
+	m.enter(r.made(seq))
 	m.prune()
 	m.run(m.all[r.N])
 	b.log.Info("job started", "job", r.ID, "key", r.By, "count", r.Total, "bus", r.Filter.Bus, "reason", r.Why)
@@ -452,7 +460,7 @@ func (b *Bridge) SetJob(ctx context.Context, bus, id, state, by string) (Job, er
 		if r.State != state && r.State != JobRunning && r.State != JobPaused {
 			return fault.New(fault.Conflict, "the job is %s", r.State)
 		}
-		r.State = state
+		r.State, r.ChangedBy = state, by
 		return nil
 	}); err != nil {
 		return Job{}, err
@@ -473,6 +481,7 @@ func (m *jobs) change(ctx context.Context, j *job, fn func(*jobRecord) error) er
 	next := j.jobRecord
 	m.mu.Unlock()
 	old := next.State
+	next.ChangedBy = ""
 	if err := fn(&next); err != nil {
 		return err
 	}
@@ -489,6 +498,9 @@ func (m *jobs) change(ctx context.Context, j *job, fn func(*jobRecord) error) er
 	j.State, j.ChangedAt, j.seq = next.State, next.ChangedAt, seq
 	if old != next.State {
 		j.Waiting = ""
+		if next.ChangedBy != "" {
+			m.enter(next.changed(seq))
+		}
 	}
 	m.run(j)
 	select {
@@ -525,6 +537,7 @@ func (m *jobs) forget(first uint64) error {
 			lowest = min(lowest, n)
 		}
 	}
+	m.entries = slices.DeleteFunc(m.entries, func(e RedriveEntry) bool { return e.Seq < first })
 	m.mu.Unlock()
 	return m.b.o.Journal.ForgetJobs(min(lowest, first))
 }

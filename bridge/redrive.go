@@ -94,6 +94,8 @@ func (b *Bridge) Redrive(ctx context.Context, q RedriveRequest) (string, error) 
 	if why[0] != nil {
 		return "", why[0]
 	}
+	b.jobs.noteRedrive(ctx, RedriveEntry{At: b.o.Now(), By: q.By, Kind: JobRedrive, Bus: q.Bus, Name: q.ID, Source: found.Event.Source, Rule: d.Rule,
+		Target: d.Target, Was: d.State.String(), To: q.To, Edited: q.Event != nil, Count: 1})
 	b.log.Info("delivery redriven", "bus", q.Bus, "eventId", q.ID, "ruleId", d.Rule, "targetId", r.target(), "key", q.By)
 	return deliveryID(q.Bus, found.Event, journal.Route{Rule: d.Rule, Target: r.target()}), nil
 }

@@ -19,11 +19,13 @@ func newAudit(c *cli) *cobra.Command {
 	var w window
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Who changed which definition or schema, the newest first",
+		Short: "Who changed which definition or schema, redrove and discarded, the newest first",
 		Long: `Show who made, changed and deleted definitions and schemas: when, with which key, from which revision to which, and in which
-request. In the data directory the last 16 changes of each definition are kept, in Postgres all of them.`,
+request; and who redrove and discarded deliveries. In the data directory the last 16 changes of each definition are kept, in Postgres all of
+them; redrives and discards for 31 days.`,
 		Example: `  rialto audit --from 24h
-  rialto audit --kind rule --name too-warm`,
+  rialto audit --kind rule --name too-warm
+  rialto audit --kind redrive -o yaml`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			query := url.Values{}
@@ -54,15 +56,15 @@ request. In the data directory the last 16 changes of each definition are kept, 
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&kindName, "kind", "", "only definitions of this kind; schema, schemaversion and schemabinding are kinds here")
+	f.StringVar(&kindName, "kind", "", "only definitions of this kind; schema, schemaversion, schemabinding, redrive and discard are kinds here")
 	f.StringVar(&name, "name", "", "only definitions with this name")
 	w.flags(f, 50)
 	return cmd
 }
 
-// auditKind finds what the audit calls a kind: of definitions, or of what is in the registry of schemas.
+// auditKind finds what the audit calls a kind: of definitions, of what is in the registry of schemas, or of what was done to deliveries.
 func auditKind(s string) (string, error) {
-	for _, name := range []string{"Schema", "SchemaVersion", "SchemaBinding"} {
+	for _, name := range []string{"Schema", "SchemaVersion", "SchemaBinding", "Redrive", "Discard"} {
 		if strings.EqualFold(s, name) {
 			return name, nil
 		}

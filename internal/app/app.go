@@ -312,6 +312,7 @@ func (a *App) startBridge(ctx context.Context) (err error) {
 	a.bridge, err = bridge.New(ctx, bridge.Options{Log: a.log, Journal: a.journal, Schemas: a.schemas, Discover: a.discovery, View: sparkplug.View, Functions: a.functions, HoldRetention: true, Logger: a.o.Logger, Registerer: a.registry,
 		Aside: bridge.AsideOptions{MaxEvents: a.o.AsideMaxEvents, MaxBytes: a.o.AsideMaxBytes, MaxAge: a.o.PreparedMaxAge, HTTP: asks, CheckURL: a.guard.CheckURL}})
 	if err == nil {
+		a.audit = append(a.audit, redriveAudit{a.bridge})
 		a.undo("bridge", func(ctx context.Context) error {
 			// Deliveries get what is left of the time but for a quarter, in which the log writes down what became of them.
 			if deadline, ok := ctx.Deadline(); ok {

@@ -46,6 +46,7 @@ type AuditEntry struct {
 	Action      string
 	OldRevision uint64 // 0 = there was none
 	Revision    uint64 // of the change; of a deletion too
+	Detail      []byte // JSON: what was done, if it is no change of a document
 }
 
 // EntryOf is the entry of a change that made d, whose revision is set, of old (nil = nothing).

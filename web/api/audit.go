@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -26,9 +27,11 @@ type auditDoc struct {
 	OldRevision uint64    `json:"oldRevision,omitempty"`
 	Revision    uint64    `json:"revision"`
 	RequestID   string    `json:"requestId,omitempty"`
+
+	Detail json.RawMessage `json:"detail,omitempty"`
 }
 
-// listAudit answers who changed which definition, the newest first.
+// listAudit answers who changed which definition, redrove and discarded, the newest first.
 func (a *API) listAudit(w *reply, r *http.Request) error {
 	q, s, err := readList(r, "kind", "name")
 	if err != nil {
@@ -47,7 +50,7 @@ func (a *API) listAudit(w *reply, r *http.Request) error {
 	}{Items: make([]auditDoc, len(page.Items)), NextCursor: page.Cursor}
 	for i, e := range page.Items {
 		out.Items[i] = auditDoc{At: e.At, By: e.By.Name, Action: e.Action, Kind: e.Kind, Bus: e.Scope, Name: e.Name, OldRevision: e.OldRevision,
-			Revision: e.Revision, RequestID: e.By.RequestID}
+			Revision: e.Revision, RequestID: e.By.RequestID, Detail: e.Detail}
 	}
 	return sendJSON(w, http.StatusOK, out)
 }

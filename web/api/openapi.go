@@ -507,14 +507,16 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 			Responses: ok("How many there were", "application/json", disconnectedSchema()),
 		},
 		"GET /v1/audit": {
-			OperationID: "list-audit", Tags: []string{"operations"}, Summary: "Who changed which definition, the newest first",
-			Description: "Embedded, the last 16 changes of each definition are kept; in Postgres, all of them.",
-			Parameters:  []*huma.Param{queryDoc("kind", "only of this kind, such as Rule", nil), queryDoc("name", "only of this name", nil), from, to, limit, cursor},
+			OperationID: "list-audit", Tags: []string{"operations"}, Summary: "Who changed which definition, redrove and discarded, the newest first",
+			Description: "Embedded, the last 16 changes of each definition are kept; in Postgres, all of them. Entries of the kinds Redrive and Discard are " +
+				"kept for 31 days, the last 10 000 of them.",
+			Parameters: []*huma.Param{queryDoc("kind", "only of this kind, such as Rule", nil), queryDoc("name", "only of this name", nil), from, to, limit, cursor},
 			Responses: ok("A page", "application/json", pageSchema(object([]string{"at", "action", "kind", "name", "revision"}, map[string]*huma.Schema{
 				"at": {Type: "string", Format: "date-time"}, "by": text("name of the key, or anonymous; absent: the bridge itself"),
 				"action": {Type: "string", Enum: []any{store.Created, store.Changed, store.Deleted}}, "kind": text(""), "bus": text("of a rule"), "name": text(""),
 				"oldRevision": {Type: "integer", Description: "absent: there was none"}, "revision": {Type: "integer", Description: "of the change"},
-				"requestId": text("as the answer and the log had it")}))),
+				"requestId": text("as the answer and the log had it"),
+				"detail":    {Type: "object", Description: "of a Redrive or Discard: filter and count, or source, rule and target of the event's delivery; to, why, state"}}))),
 		},
 		"GET /v1/ledger": {
 			OperationID: "get-ledger", Tags: []string{"deliveries"}, Summary: "The account of every event and delivery",

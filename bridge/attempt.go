@@ -4,6 +4,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,6 +21,10 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 		return nothing
 	}
 	rule, err := p.ruleOf(t)
+	if errors.Is(err, errUnreadDocument) {
+		p.postpone(t, &p.unruled, "rule of a delivery cannot be read, trying again", err)
+		return nothing
+	}
 	if err != nil {
 		p.b.log.Error("delivery cannot be rendered", "bus", p.name, "ruleId", t.route.Rule, "targetId", t.route.Target, "err", err)
 		p.retry(t, policy, targets.Result{}, 0, p.b.o.Now(), &targets.Error{Reason: targets.ReasonInternal, Err: err})
@@ -35,10 +40,11 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 		p.rec.cancel(t, reasonEventGone)
 		return nothing
 	case err != nil:
-		p.postpone(t, err)
+		p.postpone(t, &p.unread, "event cannot be read, trying again", err)
 		return nothing
 	}
 	p.unread.worked(t.seq)
+	p.unruled.worked(t.seq)
 	ev := &stored.Event
 	if at, ok := ev.Expiry(); ok && t.redrive == nil {
 		if !p.b.o.Now().Before(at) {
@@ -87,16 +93,16 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 	return find(nil, false)
 }
 
-// postpone parks a delivery whose event cannot be read at the moment. The target was not asked, so this was no attempt.
-func (p *path) postpone(t *task, err error) {
+// postpone parks a delivery whose event, or rule, cannot be read at the moment. The target was not asked, so this was no attempt.
+func (p *path) postpone(t *task, u *unread, what string, err error) {
 	if p.hard.Err() != nil {
 		t.lane.release(t)
 		return
 	}
 	now := p.b.o.Now()
-	wait, say := p.unread.failed(t.seq, now)
+	wait, say := u.failed(t.seq, now)
 	if say {
-		p.b.log.Error("event cannot be read, trying again", "bus", p.name, "position", t.seq, "err", err)
+		p.b.log.Error(what, "bus", p.name, "position", t.seq, "ruleId", t.route.Rule, "err", err)
 	}
 	p.rec.outcome(t, journal.Outcome{State: journal.Parked, At: now, Due: now.Add(wait), Reason: reasonUnreadable})
 }

@@ -143,7 +143,7 @@ func New(ctx context.Context, o Options) (*Bridge, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open what is known of targets: %w", err)
 	}
-	b := &Bridge{standings: stand, announceEvery: announceEvery, hands: newHands(), o: o, log: o.Logger.With("component", "bridge"), dead: dead, rules: newRuleCache(), pressure: make(chan struct{}, 1),
+	b := &Bridge{standings: stand, announceEvery: announceEvery, hands: newHands(), o: o, log: o.Logger.With("component", "bridge"), dead: dead, rules: newRuleCache(o.Journal), pressure: make(chan struct{}, 1),
 		paths: make(map[string]*path), lanes: make(map[string]*lane)}
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	b.hard, b.hardStop = context.WithCancel(context.WithoutCancel(ctx))

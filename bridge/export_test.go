@@ -94,3 +94,18 @@ func ReplayAside(msgs ...eventlog.Raw) (n int, bytes int64, err error) {
 	}
 	return len(s.all), s.bytes, err
 }
+
+// LoadRules has the documents of earlier rules read through fail from now on: what it returns is why one cannot be read.
+func (b *Bridge) LoadRules(fail func() error) {
+	c := b.rules
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.rules)
+	load := c.load
+	c.load = func(id ruleID) ([]byte, error) {
+		if err := fail(); err != nil {
+			return nil, err
+		}
+		return load(id)
+	}
+}

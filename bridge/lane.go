@@ -164,7 +164,7 @@ func (l *lane) hold(t *task) {
 // offer hands a live delivery to the lane of its target. It does not block on the target; it may wait for room in the
 // recorder when the delivery has to be parked.
 //
-// ev is the event if the caller has it.
+// ev may be nil: then the caller has set the key of a delivery that needs one.
 func (b *Bridge) offer(t *task, ev *event.Event) {
 	l := b.lane(t.route.Target)
 	if l == nil {
@@ -173,8 +173,8 @@ func (b *Bridge) offer(t *task, ev *event.Event) {
 		return
 	}
 	t.lane, t.offered = l, b.o.Now()
-	if o := l.ordering.Load(); o != nil {
-		t.key = t.path.keyOf(o, t.seq, ev)
+	if o := l.ordering.Load(); o != nil && ev != nil {
+		t.key = o.Key(t.path.name, ev)
 	}
 	l.mu.Lock()
 	if l.closed {

@@ -4,11 +4,11 @@ package bridge
 
 import (
 	"container/heap"
+	"fmt"
 	"math"
 	"slices"
 	"time"
 
-	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/journal"
 	"github.com/rialto-bridge/rialto/targets"
 )
@@ -155,19 +155,17 @@ func (o *order) remove(ln *line) {
 	}
 }
 
-// keyOf returns the key of a delivery; 0 if it has no order. ev may be nil: then the event is read.
-func (p *path) keyOf(o *targets.Ordering, seq uint64, ev *event.Event) uint64 {
-	if ev == nil {
-		entry, err := p.log.Get(p.hard, seq)
-		if err != nil {
-			if !isGone(err) && p.hard.Err() == nil {
-				p.b.log.Error("event cannot be read for its key", "bus", p.name, "position", seq, "err", err)
-			}
-			return 0
-		}
-		ev = &entry.Record.Event
+// keyOf reads the event of a delivery and returns its key; 0 if it has no order, or the event is gone. After an error the caller waits: a
+// delivery without its key would go out of its order.
+func (p *path) keyOf(o *targets.Ordering, seq uint64) (uint64, error) {
+	entry, err := p.log.Get(p.hard, seq)
+	if isGone(err) {
+		return 0, nil
 	}
-	return o.Key(p.name, ev)
+	if err != nil {
+		return 0, fmt.Errorf("read event %d for its key: %w", seq, err)
+	}
+	return o.Key(p.name, &entry.Record.Event), nil
 }
 
 // queue brings a live delivery with a key into its line, or returns what has to be parked instead, and why. Called with mu

@@ -29,7 +29,8 @@ type path struct {
 	refusals refusals
 	trimming sync.Mutex    // held while retention is applied: one at a time
 	relief   patience      // of the maintainer, with a bus that is running full
-	unread   unread        // what attempts could not read
+	unread   unread        // events that attempts could not read
+	unruled  unread        // and those whose rules they could not
 	looked   atomic.Uint64 // events that came under PolicyWarn, for its sample
 	traffic  traffic
 	rules    atomic.Pointer[ruleset] // nil until the first SetRules
@@ -465,15 +466,14 @@ func (p *path) ruleAt(name string, revision uint64) (*rules.Rule, error) {
 			return r, nil
 		}
 	}
-	return p.b.rules.get(ruleID{p.name, name, revision}, func() ([]byte, error) {
-		return p.b.o.Journal.RuleDocument(p.name, name, revision)
-	})
+	return p.b.rules.get(ruleID{p.name, name, revision})
 }
 
 // ruleCache keeps rules of earlier revisions that deliveries and journeys still need.
 type ruleCache struct {
-	mu    sync.Mutex // guards rules
+	mu    sync.Mutex // guards both
 	rules map[ruleID]*rules.Rule
+	load  func(ruleID) ([]byte, error) // nil = there is no such document
 }
 
 type ruleID struct {
@@ -483,20 +483,26 @@ type ruleID struct {
 
 const ruleCacheSize = 10_000
 
-var errNoDocument = errors.New("its document is not known")
+var (
+	errNoDocument     = errors.New("its document is not known")
+	errUnreadDocument = errors.New("its document cannot be read") // at the moment
+)
 
-func newRuleCache() *ruleCache { return &ruleCache{rules: make(map[ruleID]*rules.Rule)} }
+func newRuleCache(j *journal.Journal) *ruleCache {
+	return &ruleCache{rules: make(map[ruleID]*rules.Rule), load: func(id ruleID) ([]byte, error) { return j.RuleDocument(id.bus, id.name, id.revision) }}
+}
 
-func (c *ruleCache) get(id ruleID, load func() ([]byte, error)) (*rules.Rule, error) {
+// get returns a rule. The error is errNoDocument, errUnreadDocument, or that of a document which is no rule.
+func (c *ruleCache) get(id ruleID) (*rules.Rule, error) {
 	c.mu.Lock()
-	r := c.rules[id]
+	r, load := c.rules[id], c.load
 	c.mu.Unlock()
 	if r != nil {
 		return r, nil
 	}
-	doc, err := load()
+	doc, err := load(id)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("rule %s of bus %s at revision %d: %w: %w", id.name, id.bus, id.revision, errUnreadDocument, err)
 	}
 	if doc == nil {
 		return nil, fmt.Errorf("rule %s of bus %s at revision %d: %w", id.name, id.bus, id.revision, errNoDocument)

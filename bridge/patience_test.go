@@ -4,14 +4,18 @@ package bridge
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/journal"
 	"github.com/rialto-bridge/rialto/targets"
 )
@@ -163,6 +167,100 @@ func TestARangeThatCannotBeReadWaits(t *testing.T) {
 	}
 	if n := bytes.Count(log.Bytes(), []byte("\n")); n != 1 {
 		t.Errorf("it said %d times:\n%s", n, &log)
+	}
+}
+
+// A range of a lane that keeps order is not taken from while the keys cannot be read: nothing goes out of its order. It tries again,
+// less and less often, and says so once. What was live when an earlier run ended waits with the routing of its bus.
+func TestARangeWhoseKeysCannotBeReadWaits(t *testing.T) {
+	quietly := slog.New(slog.DiscardHandler)
+	open := func(dir string) *eventlog.Log {
+		l, err := eventlog.Open(t.Context(), eventlog.Options{Dir: dir, Logger: quietly, Durability: eventlog.OS})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	outcomes := open(t.TempDir())
+	defer outcomes.Close(context.Background()) //nolint:errcheck // nothing is lost with it
+	j, err := journal.Open(journal.Options{Dir: t.TempDir(), Logger: quietly})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	stream, err := outcomes.Stream(t.Context(), eventlog.StreamConfig{Name: "JOURNEY_default", Subjects: []string{"journey.default"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e journal.Encoder
+	e.Routed(journal.Routed{Seq: 1, Ranged: []journal.Route{{Rule: "all", Target: "ops"}}})
+	e.Routed(journal.Routed{Seq: 2, Routes: []journal.Route{{Rule: "all", Target: "ops"}}})
+	msg := e.Take()
+	done := make(chan eventlog.Result, 1)
+	if err := stream.Append(t.Context(), eventlog.Message{Subject: "journey.default", Data: msg}, func(r eventlog.Result) { done <- r }); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join((<-done).Err, j.Apply("default", 1, msg)); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	busOf := func(l *eventlog.Log) *eventlog.Bus {
+		bus, err := l.Bus(t.Context(), eventlog.BusConfig{Name: "default"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bus
+	}
+	events := open(dir)
+	for _, id := range []string{"a", "b"} {
+		stored := make(chan eventlog.Receipt, 1)
+		rec := &event.Record{Event: event.Event{ID: id, Source: "/test", Type: "reading", Subject: "k"}}
+		if err := busOf(events).Append(t.Context(), rec, func(r eventlog.Receipt) { stored <- r }); err != nil {
+			t.Fatal(err)
+		}
+		if r := <-stored; r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	if err := events.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	events = open(dir)                       // nothing of it is in memory
+	defer events.Close(context.Background()) //nolint:errcheck // nothing is lost with it
+	bus := busOf(events)
+	blocks, err := filepath.Glob(filepath.Join(dir, "events", "jetstream", "$G", "streams", "EV_default", "msgs", "*.blk"))
+	if err != nil || len(blocks) != 1 {
+		t.Fatalf("blocks %v, %v", blocks, err)
+	}
+	if err := errors.Join(os.Rename(blocks[0], blocks[0]+".away"), os.Mkdir(blocks[0], 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { // a close reads it
+		if err := errors.Join(os.Remove(blocks[0]), os.Rename(blocks[0]+".away", blocks[0])); err != nil {
+			t.Error(err)
+		}
+	}()
+	var log bytes.Buffer
+	now := noon
+	b := &Bridge{ctx: t.Context(), log: slog.New(slog.NewTextHandler(&log, nil)), o: Options{Journal: j, RangeAfter: 10, Now: func() time.Time { return now }}}
+	p := &path{b: b, name: "default", ctx: t.Context(), hard: t.Context(), rec: &recorder{}, journey: stream, log: busLog{Bus: bus}, track: newTracker(0)}
+	b.paths = map[string]*path{"default": p}
+	l := newLane(b, &targets.Definition{Name: "ops"}, nil)
+	l.ordering.Store(&targets.Ordering{By: "subject"})
+	b.lanes = map[string]*lane{"ops": l}
+	for _, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+		b.wg.Add(1)
+		l.take()
+		if got := l.takeAfter.Sub(now); got != want*time.Second {
+			t.Errorf("it waits %v, want %v", got, want*time.Second)
+		}
+		now = l.takeAfter
+	}
+	if n := bytes.Count(log.Bytes(), []byte("\n")); n != 1 || !bytes.Contains(log.Bytes(), []byte("read event 1 for its key")) {
+		t.Errorf("it said %d times:\n%s", n, &log)
+	}
+	if _, err := p.resume(); err == nil || len(l.busy) > 0 {
+		t.Errorf("what was live was offered without its key: %v", err)
 	}
 }
 

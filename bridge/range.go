@@ -169,7 +169,9 @@ func (p *path) take(l *lane, r journal.Range, limit int) (int, error) {
 	}
 	if o := l.ordering.Load(); o != nil {
 		for i := range t.Deliveries {
-			t.Deliveries[i].Key = p.keyOf(o, t.Deliveries[i].Seq, nil)
+			if t.Deliveries[i].Key, err = p.keyOf(o, t.Deliveries[i].Seq); err != nil {
+				return 0, err
+			}
 		}
 	}
 	if !p.rec.add(func(e *journal.Encoder) { e.Taking(t) }, func() { p.taken(l, t) }) {

@@ -104,6 +104,10 @@ func (p *path) resume() (next uint64, err error) {
 	}); err != nil {
 		return 0, err
 	}
+	tasks, err := p.tasksOf(live)
+	if err != nil {
+		return 0, err
+	}
 	for seq := floor + 1; seq <= routed; seq++ {
 		p.track.add(seq, owed[seq])
 	}
@@ -112,8 +116,8 @@ func (p *path) resume() (next uint64, err error) {
 			return 0, err
 		}
 	}
-	for _, d := range live {
-		p.b.offer(&task{path: p, seq: d.Seq, check: d.Check, route: d.Route, attempts: d.Attempts, firstAt: d.First}, nil)
+	for _, t := range tasks {
+		p.b.offer(t, nil)
 	}
 	p.resumed.Store(true)
 	if len(live) > 0 {
@@ -131,6 +135,24 @@ func (p *path) resume() (next uint64, err error) {
 		l.loadNextDue()
 	}
 	return routed + 1, nil // what was trimmed, or lost, before it was routed is passed over there
+}
+
+// tasksOf makes tasks of live deliveries, with the keys of those whose lanes keep order.
+func (p *path) tasksOf(live []journal.Pending) ([]*task, error) {
+	tasks := make([]*task, len(live))
+	for i, d := range live {
+		t := &task{path: p, seq: d.Seq, check: d.Check, route: d.Route, attempts: d.Attempts, firstAt: d.First}
+		if l := p.b.lane(d.Route.Target); l != nil {
+			if o := l.ordering.Load(); o != nil {
+				var err error
+				if t.key, err = p.keyOf(o, d.Seq); err != nil {
+					return nil, err
+				}
+			}
+		}
+		tasks[i] = t
+	}
+	return tasks, nil
 }
 
 // router holds what one goroutine needs to match events.

@@ -20,6 +20,9 @@ type Journey struct {
 	Rules      []RuleVerdict     `json:"rules"`
 	RulesMore  int               `json:"rulesMore,omitempty"` // rules in force that are not listed
 	Deliveries []JourneyDelivery `json:"deliveries"`
+
+	RecordsMore   int `json:"recordsMore,omitempty"`   // records that were left out, the oldest: what they say of attempts is not told
+	ResponsesMore int `json:"responsesMore,omitempty"` // attempts, the first, whose response was left out
 }
 
 // RuleVerdict is what a rule in force when the event was routed says of it.
@@ -144,7 +147,7 @@ func (p *path) journeyOf(ctx context.Context, f *Found) (*Journey, error) {
 	if !raw.Routed {
 		return out, nil
 	}
-	out.State, out.RoutedAt = "routed", &raw.RoutedAt
+	out.State, out.RoutedAt, out.RecordsMore = "routed", &raw.RoutedAt, raw.Untold
 	if len(raw.Routes) == 0 {
 		out.State = "unmatched"
 	}
@@ -177,14 +180,15 @@ func (p *path) journeyOf(ctx context.Context, f *Found) (*Journey, error) {
 // maxResponses is how many bytes of responses a journey tells.
 const maxResponses = 512 << 10
 
-// bound leaves out the responses of the first attempts when there are too many.
+// bound leaves out the responses of the first attempts when there are too many, and counts them.
 func (j *Journey) bound() {
 	room := maxResponses
 	for i := range j.Deliveries {
 		for n := len(j.Deliveries[i].Attempts) - 1; n >= 0; n-- {
 			a := &j.Deliveries[i].Attempts[n]
-			if room -= len(a.Response); room < 0 {
+			if room -= len(a.Response); room < 0 && a.Response != "" {
 				a.Response = ""
+				j.ResponsesMore++
 			}
 		}
 	}

@@ -33,6 +33,8 @@ type eventStory struct {
 		Ruleset    uint64          `json:"ruleset"`
 		Rules      []ruleVerdict   `json:"rules"`
 		RulesMore  int             `json:"rulesMore"`
+		Records    int             `json:"recordsMore"`
+		Responses  int             `json:"responsesMore"`
 		Deliveries []deliveryStory `json:"deliveries"`
 	} `json:"journey"`
 }
@@ -266,6 +268,12 @@ func (p *picture) verdicts(s eventStory) {
 		return 1
 	})
 	p.branches(branches, s.Journey.RulesMore)
+	if n := s.Journey.Records; n > 0 {
+		p.line("", p.paint.dim(fmt.Sprintf("left out: %s", count(n, "older record"))))
+	}
+	if n := s.Journey.Responses; n > 0 {
+		p.line("", p.paint.dim(fmt.Sprintf("left out: the %s of the first attempts", count(n, "response"))))
+	}
 }
 
 // branches draws rules; more is how many did not match and are not among them.

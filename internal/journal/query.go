@@ -65,6 +65,7 @@ type Journey struct {
 	Check    Check
 	Routes   []Route
 	Outcomes []Step // in the order in which they were recorded; what was ranged begins with being so (ReasonRange)
+	Untold   int    // messages that speak of the event and were not read, because there are so many: the oldest of them
 }
 
 // maxJourneyRecords bounds what one journey reads: an event with more messages has been retried, or sent to targets,
@@ -87,7 +88,7 @@ func (j *Journal) Journeys(ctx context.Context, bus string, stream *eventlog.Str
 	for _, seq := range seqs {
 		out[seq] = new(Journey)
 	}
-	records, err := j.recordsOf(bus, seqs)
+	records, err := j.recordsOf(bus, out, seqs)
 	if err != nil {
 		return nil, err
 	}
@@ -103,8 +104,8 @@ func (j *Journal) Journeys(ctx context.Context, bus string, stream *eventlog.Str
 	return out, nil
 }
 
-// recordsOf returns the messages of JOURNEY that speak of events, in order.
-func (j *Journal) recordsOf(bus string, seqs []uint64) ([]uint64, error) {
+// recordsOf returns the messages of JOURNEY that speak of events, in order, and notes in out how many are left out.
+func (j *Journal) recordsOf(bus string, out map[uint64]*Journey, seqs []uint64) ([]uint64, error) {
 	mentions, routings := key('j', bus), key('r', bus)
 	it, err := j.db.NewIter(&pebble.IterOptions{LowerBound: mentions, UpperBound: after(mentions)})
 	if err != nil {
@@ -123,7 +124,9 @@ func (j *Journal) recordsOf(bus string, seqs []uint64) ([]uint64, error) {
 		for ok := it.SeekGE(prefix); ok && bytes.HasPrefix(it.Key(), prefix); ok = it.Next() {
 			own = append(own, binary.BigEndian.Uint64(it.Key()[len(prefix):]))
 		}
-		records = append(records, own[max(0, len(own)-maxJourneyRecords):]...)
+		untold := max(0, len(own)-maxJourneyRecords)
+		out[seq].Untold = untold
+		records = append(records, own[untold:]...)
 		if routing.SeekGE(u64(bytes.Clone(routings), seq)) {
 			if r, err := readRouting(routing.Key()[len(routings):], routing.Value()); err != nil {
 				return nil, err

@@ -283,6 +283,39 @@ func TestTrimForgets(t *testing.T) {
 	}
 }
 
+// A journey that is longer than what is read of it says how much is left out.
+func TestALongJourneySaysWhatIsLeftOut(t *testing.T) {
+	ctx := context.Background()
+	log, err := eventlog.Open(ctx, eventlog.Options{Dir: t.TempDir(), Durability: eventlog.OS, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close(ctx)
+	stream, err := log.Stream(ctx, eventlog.StreamConfig{Name: "JOURNEY_devices", Subjects: []string{"journey.devices"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := open(t, t.TempDir())
+	defer j.Close()
+	f := &feeder{t: t, j: j}
+	f.apply(func(e *journal.Encoder) {
+		e.Routed(journal.Routed{Seq: 1, Hour: hour(), Routes: []journal.Route{warm}})
+		e.Routed(journal.Routed{Seq: 2, Hour: hour(), Routes: []journal.Route{warm}})
+	})
+	const records = 1003
+	for i := range records {
+		f.apply(func(e *journal.Encoder) {
+			e.Outcome(journal.Outcome{Seq: 1, Route: warm, State: journal.Parked, Attempt: i + 1, At: base, Due: base})
+		})
+	}
+	for seq, want := range map[uint64]int{1: 3, 2: 0} {
+		got, err := j.Journey(ctx, "devices", stream, seq)
+		if err != nil || got.Untold != want {
+			t.Errorf("of event %d %d records are left out, %v, want %d", seq, got.Untold, err, want)
+		}
+	}
+}
+
 func TestJourneyIsReadFromTheStream(t *testing.T) {
 	ctx := context.Background()
 	log, err := eventlog.Open(ctx, eventlog.Options{Dir: t.TempDir(), Durability: eventlog.OS, Logger: slog.New(slog.DiscardHandler)})

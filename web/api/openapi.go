@@ -162,8 +162,10 @@ func (a *API) describe() error {
 	ms := func(description string) *huma.Schema { return &huma.Schema{Type: "number", Description: description} }
 	schemas["Journey"] = &huma.Schema{Type: "object", Description: "which rules matched, and every attempt to deliver it", Required: []string{"state", "rules", "deliveries"},
 		Properties: map[string]*huma.Schema{"state": text("pending, unmatched or routed"), "routedAt": moment, "ruleset": {Type: "integer"},
-			"rules":     {Type: "array", Items: &huma.Schema{Type: "object", Description: "rule, revision, matched and explanation"}},
-			"rulesMore": {Type: "integer", Description: "rules in force that are not listed"},
+			"rules":         {Type: "array", Items: &huma.Schema{Type: "object", Description: "rule, revision, matched and explanation"}},
+			"rulesMore":     {Type: "integer", Description: "rules in force that are not listed"},
+			"recordsMore":   {Type: "integer", Description: "the oldest records, which were left out: a journey tells of the newest 1000"},
+			"responsesMore": {Type: "integer", Description: "the first attempts, whose response was left out: a journey tells 512 KiB of them"},
 			"deliveries": {Type: "array", Items: object([]string{"rule", "revision", "target", "state", "attempts"}, map[string]*huma.Schema{
 				"rule": text(""), "revision": {Type: "integer"}, "target": text(""), "state": text("live, " + strings.Join(bridge.Outcomes, ", ")),
 				"reason": text("why it is in that state"), "due": moment, "attempts": {Type: "array", Items: ref("Attempt")},

@@ -47,8 +47,11 @@ type lostShare struct {
 // lagging reports whether something waits for a member.
 func (sh *share) lagging() bool { return len(sh.returned) > 0 || sh.position.lagging() }
 
-// idle reports whether the share says nothing.
-func (sh *share) idle() bool { return !sh.lagging() && len(sh.out) == 0 && sh.position.idle() }
+// idle reports whether the share says nothing. A group has no other note of when it began: while the checkpoint is older, a start
+// would give it what came before.
+func (sh *share) idle() bool {
+	return !sh.lagging() && len(sh.out) == 0 && sh.position.idle() && sh.liveFrom <= sh.feed.marked.Load()+1
+}
 
 // find returns the share in a feed; nil when there is none. It is good until the next call of of. mu is held.
 func (gr *group) find(f *feed) *share {

@@ -162,8 +162,23 @@ func (m *model) killFor(commits int) {
 		}
 	}
 	m.w.kill()
+	m.forgive()
 	m.w.arm(commits)
 	m.review()
+}
+
+// forgive expects nothing any more of a will that was on its way to its bus: SESSIONS, another log, may have said already that it is
+// not due any more.
+func (m *model) forgive() {
+	stored := map[string]bool{}
+	for _, r := range slices.Concat(m.w.bus.records(), m.w.bus2.records(), m.w.down.records(m.t)) {
+		stored[string(r.Event.Data)] = true
+	}
+	for n, s := range m.all {
+		if s.will != nil && !stored[fmt.Sprint(n)] {
+			s.will.least = 0
+		}
+	}
 }
 
 // dead reports whether the process has been killed.

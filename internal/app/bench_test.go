@@ -77,6 +77,14 @@ func beNull() int {
 			least.to.Store(&host)
 		})
 	}
+	if dir := os.Getenv(childLog); dir != "" {
+		least, err := newLeastLog(dir)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		mux.Handle("POST /log", least)
+	}
 	fmt.Printf("ready %s\n", ln.Addr())
 	go http.Serve(ln, mux)        // until the parent is gone
 	io.Copy(io.Discard, os.Stdin) // which closes this
@@ -277,7 +285,9 @@ func report(b *testing.B, unit string, all []*contestant) {
 const eventsPath = "/v1/buses/default/events"
 
 // BenchmarkIngest compares taking events in over HTTP, stored and synced before the answer, with a bare net/http
-// handler that reads the body and answers, and with the least bridge, which only syncs it before: 256 connections, the three in turns.
+// handler that reads the body and answers, with one that appends it to the log before (log), and with the least bridge, which only
+// syncs it to a file before: 256 connections, the four in turns.
+//
 // Client and server share the machine: with a
 // net/http client (client) most of it goes to the client, with one that only writes and reads bytes (raw) to the server.
 func BenchmarkIngest(b *testing.B) {
@@ -287,8 +297,9 @@ func BenchmarkIngest(b *testing.B) {
 			s, cmd := spawn(b, b.TempDir())
 			null, nullPID := spawnNull(b)
 			least, leastPID := spawnNull(b, childLeast+"="+b.TempDir())
+			log, logPID := spawnNull(b, childLog+"="+b.TempDir())
 			all := []*contestant{{base: s.url, path: eventsPath, pid: cmd.Process.Pid}, {name: "bare", base: null, path: "/null", pid: nullPID},
-				{name: "least", base: least, path: "/least", pid: leastPID}}
+				{name: "log", base: log, path: "/log", pid: logPID}, {name: "least", base: least, path: "/least", pid: leastPID}}
 			send := func(c *contestant, run string, n int) time.Duration {
 				if kind == "client" {
 					return loadClient(b, c.base+c.path, s.key, run, conns, n, http.StatusAccepted)

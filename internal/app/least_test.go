@@ -4,8 +4,10 @@ package app_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -13,10 +15,15 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/rialto-bridge/rialto/internal/eventlog"
 )
 
 // childLeast, in the environment of a null server, names the directory in which it is the least bridge as well.
 const childLeast = "RIALTO_TEST_CHILD_LEAST"
+
+// childLog is the same for leastLog.
+const childLog = "RIALTO_TEST_CHILD_LOG"
 
 // leastBridge is as little as a bridge can do with an event that net/http has taken in: it writes it to a file that it syncs before it
 // answers, many events at a time, and sends it on to one address over connections that it keeps. It has no rules, no index, no journal
@@ -56,6 +63,11 @@ func newLeastBridge(dir string) (*leastBridge, error) {
 
 // ServeHTTP takes an event in.
 func (l *leastBridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	takeLeast(w, r, func(e *leastEvent) error { l.queue <- e; return nil })
+}
+
+// takeLeast reads an event, has it stored, and answers.
+func takeLeast(w http.ResponseWriter, r *http.Request, store func(*leastEvent) error) {
 	e := &leastEvent{stored: make(chan error, 1)}
 	var err error
 	if e.body, err = io.ReadAll(r.Body); err != nil {
@@ -66,12 +78,36 @@ func (l *leastBridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			e.head = fmt.Appendf(e.head, "%s: %s\r\n", name, values[0])
 		}
 	}
-	l.queue <- e
-	if err := <-e.stored; err != nil {
+	if err = store(e); err == nil {
+		err = <-e.stored
+	}
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	w.WriteHeader(http.StatusAccepted)
+}
+
+// leastLog is the least bridge with the log of this one, and nothing is sent on: it says how much of a measurement is the log's. It
+// knows no CloudEvents, no duplicates and no limits.
+type leastLog struct{ stream *eventlog.Stream }
+
+func newLeastLog(dir string) (*leastLog, error) {
+	ctx := context.Background() // until the process ends
+	log, err := eventlog.Open(ctx, eventlog.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, err
+	}
+	s, err := log.Stream(ctx, eventlog.StreamConfig{Name: "LEAST", Subjects: []string{"least"}})
+	return &leastLog{s}, err
+}
+
+// ServeHTTP takes an event in.
+func (l *leastLog) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	takeLeast(w, r, func(e *leastEvent) error {
+		m := eventlog.Message{Subject: "least", Header: append(append([]byte("NATS/1.0\r\n"), e.head...), "\r\n"...), Data: e.body}
+		return l.stream.Append(r.Context(), m, func(res eventlog.Result) { e.stored <- res.Err })
+	})
 }
 
 // write stores what has come, as much as there is at a time.

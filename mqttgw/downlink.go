@@ -259,14 +259,8 @@ func (d *Downlink) Wait(ctx context.Context, after uint64) error {
 	}
 }
 
-// Read implements Tail: it reads the messages without a device, and of commands that clients have published with QoS 2 what
-// the session needs of them after a crash.
-func (d *Downlink) Read(ctx context.Context, from uint64, most int, dst []eventlog.Entry) ([]eventlog.Entry, uint64, error) {
-	dst, next, _, err := d.Scan(ctx, eventlog.ScanOptions{From: from, Max: most}, dst)
-	return dst, next, err
-}
-
-// Scan implements Tail: it is Read, since most of what DOWN has is for one device, and left out anyway.
+// Scan implements Tail: it reads the messages without a device, and of commands that clients have published with QoS 2 what
+// the session needs of them after a crash. Filters leave nothing out: most of what DOWN has is for one device.
 func (d *Downlink) Scan(ctx context.Context, o eventlog.ScanOptions, dst []eventlog.Entry) (_ []eventlog.Entry, next uint64, looked int, err error) {
 	hot := d.Hot()
 	entries, next, err := d.read(ctx, o.From, o.Max, nil)

@@ -80,7 +80,7 @@ func TestDownlinkTail(t *testing.T) {
 		var all []eventlog.Entry
 		for from := uint64(1); from <= d.Committed(); {
 			var err error
-			if all, from, err = d.Read(t.Context(), from, 7, all); err != nil {
+			if all, from, _, err = d.Scan(t.Context(), eventlog.ScanOptions{From: from, Max: 7}, all); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -107,23 +107,18 @@ type reading struct {
 	entries []eventlog.Entry
 	next    uint64
 	gone    uint64 // how many sequences from the first on are not in the log any more
-	looked  int    // bytes read from disk by a scan
+	looked  int    // bytes read from disk
 }
 
 // read reads from a sequence on, and notices what retention has taken.
-func (f *feed) read(from uint64, most int, dst []eventlog.Entry) (r reading, err error) {
-	r.entries, r.next, err = f.tail.Read(f.g.life, from, most, dst)
-	return f.noticeGone(from, r, dst, err)
+func (f *feed) read(from uint64, most int, dst []eventlog.Entry) (reading, error) {
+	return f.scanFrom(eventlog.ScanOptions{From: from, Max: most}, dst)
 }
 
-// scanFrom is read for who is far behind.
+// scanFrom is read for who is far behind, who has to pay for it.
 func (f *feed) scanFrom(o eventlog.ScanOptions, dst []eventlog.Entry) (r reading, err error) {
+	from := o.From
 	r.entries, r.next, r.looked, err = f.tail.Scan(f.g.life, o, dst)
-	f.g.metrics.scanned.Add(float64(r.looked))
-	return f.noticeGone(o.From, r, dst, err)
-}
-
-func (f *feed) noticeGone(from uint64, r reading, dst []eventlog.Entry, err error) (reading, error) {
 	first := f.tail.First()
 	if errors.Is(err, eventlog.ErrGone) {
 		err, r.entries, r.next = nil, dst, max(first, from+1)

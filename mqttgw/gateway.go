@@ -40,11 +40,10 @@ type Tail interface {
 	Wait(ctx context.Context, after uint64) error
 	// Hot is the lowest sequence that is read from memory.
 	Hot() uint64
-	// Read appends at most max entries from a sequence on to dst and returns the sequence to go on from. Sequences without
-	// an event are left out. From below First it reads from First on, or fails with eventlog.ErrGone.
-	Read(ctx context.Context, from uint64, max int, dst []eventlog.Entry) ([]eventlog.Entry, uint64, error)
-	// Scan is Read for who is far behind. It ends after some megabytes, may leave out what was published to a topic that no
-	// filter in its options matches, and also returns how many bytes it has read from disk.
+	// Scan appends the entries that its options ask for to dst and returns the sequence to go on from, and how many bytes it
+	// has read from disk. It may end earlier, after some megabytes. Sequences without an event are left out, and what was
+	// published to a topic that no filter in the options matches may be. From below First it reads from First on, or fails
+	// with eventlog.ErrGone.
 	Scan(ctx context.Context, o eventlog.ScanOptions, dst []eventlog.Entry) (entries []eventlog.Entry, next uint64, looked int, err error)
 }
 

@@ -182,38 +182,26 @@ func (b *memoryBus) Wait(ctx context.Context, after uint64) error {
 	}
 }
 
-func (b *memoryBus) Read(_ context.Context, from uint64, max int, dst []eventlog.Entry) ([]eventlog.Entry, uint64, error) {
+// Scan leaves out what no filter matches, and nothing else.
+func (b *memoryBus) Scan(_ context.Context, o eventlog.ScanOptions, dst []eventlog.Entry) (_ []eventlog.Entry, next uint64, looked int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if from <= b.trimmed {
-		return dst, from, eventlog.ErrGone
+	if next = o.From; next <= b.trimmed {
+		return dst, next, 0, eventlog.ErrGone
 	}
-	for from <= uint64(len(b.entries)) && max > 0 {
-		dst = append(dst, b.entries[from-1])
-		from, max = from+1, max-1
-	}
-	return dst, from, nil
-}
-
-// Scan leaves out what no filter matches, and nothing else.
-func (b *memoryBus) Scan(ctx context.Context, o eventlog.ScanOptions, dst []eventlog.Entry) ([]eventlog.Entry, uint64, int, error) {
-	from := len(dst)
-	dst, next, err := b.Read(ctx, o.From, o.Max, dst)
-	dst, next = scanned(o, dst, from, next)
-	return dst, next, 100 * int(next-o.From), err
-}
-
-// scanned does with what was read from an index on what a scan with options does.
-func scanned(o eventlog.ScanOptions, entries []eventlog.Entry, from int, next uint64) ([]eventlog.Entry, uint64) {
-	kept := slices.DeleteFunc(entries[from:], func(e eventlog.Entry) bool {
-		return o.To > 0 && e.Seq > o.To || o.Topics != nil && !slices.ContainsFunc(o.Topics, func(f string) bool {
-			return e.Record.MQTT != nil && mqttgw.Matches(f, e.Record.MQTT.Topic)
-		})
-	})
+	to := uint64(len(b.entries))
 	if o.To > 0 {
-		next = min(next, o.To+1)
+		to = min(to, o.To)
 	}
-	return entries[:from+len(kept)], max(next, o.From)
+	for ; next <= to && o.Max > 0; next++ {
+		e := b.entries[next-1]
+		looked += 100
+		if o.Topics == nil || e.Record.MQTT != nil && slices.ContainsFunc(o.Topics, func(f string) bool { return mqttgw.Matches(f, e.Record.MQTT.Topic) }) {
+			dst = append(dst, e)
+			o.Max--
+		}
+	}
+	return dst, next, looked, nil
 }
 
 // server is a gateway that is served until the test ends.

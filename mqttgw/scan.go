@@ -465,5 +465,6 @@ const catchUpBurst = 16 << 20
 
 // pay takes what was read from disk from the node's budget of catching up, and waits until there is some left.
 func (g *Gateway) pay(ctx context.Context, bytes int) error {
+	g.metrics.scanned.Add(float64(bytes))
 	return g.catchUp.WaitN(ctx, min(bytes, g.catchUp.Burst()))
 }

@@ -22,16 +22,6 @@ type coldBus struct {
 	gate  atomic.Pointer[chan struct{}] // reads wait for it
 }
 
-func (b *coldBus) Read(ctx context.Context, from uint64, most int, dst []eventlog.Entry) ([]eventlog.Entry, uint64, error) {
-	if gate := b.gate.Load(); gate != nil {
-		<-*gate
-	}
-	before := len(dst)
-	dst, next, err := b.memoryBus.Read(ctx, from, most, dst)
-	b.reads.Add(int64(len(dst) - before))
-	return dst, next, err
-}
-
 func (b *coldBus) Scan(ctx context.Context, o eventlog.ScanOptions, dst []eventlog.Entry) ([]eventlog.Entry, uint64, int, error) {
 	if gate := b.gate.Load(); gate != nil {
 		<-*gate

@@ -38,15 +38,15 @@ func (b *diskBus) Publish(ctx context.Context, bus string, rec *event.Record, do
 	return b.memoryBus.Publish(ctx, bus, &small, done)
 }
 
-func (b *diskBus) Read(ctx context.Context, from uint64, max int, dst []eventlog.Entry) ([]eventlog.Entry, uint64, error) {
+func (b *diskBus) Scan(ctx context.Context, o eventlog.ScanOptions, dst []eventlog.Entry) ([]eventlog.Entry, uint64, int, error) {
 	old := len(dst)
-	dst, next, err := b.memoryBus.Read(ctx, from, max, dst)
+	dst, next, looked, err := b.memoryBus.Scan(ctx, o, dst)
 	for i := old; i < len(dst); i++ {
 		rec := *dst[i].Record
 		rec.Event.Data = append(make([]byte, 0, b.size), rec.Event.Data...)[:b.size]
 		dst[i].Record = &rec
 	}
-	return dst, next, err
+	return dst, next, looked, err
 }
 
 // heap is what is in use after a collection.

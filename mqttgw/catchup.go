@@ -317,6 +317,8 @@ func (c *conn) readOn(f *feed) error {
 	}
 	if waiting {
 		r.gone = min(r.gone, 1) // what is behind it is told when it is read
+	} else {
+		f.upToCut(from, &r)
 	}
 	if r.gone > 0 {
 		f.lost(s.key, s.key.clientID, from, r.gone)
@@ -369,7 +371,7 @@ func (c *conn) sendFrom(f *feed, from uint64, r reading) {
 	defer s.mu.Unlock()
 	if p := s.at.find(f); s.conn == c && p != nil && p.behind >= from {
 		s.changed()
-		p.arrive(from, r.next)
+		p.arrive(r.next)
 	}
 }
 

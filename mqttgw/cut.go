@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/rialto-bridge/rialto/internal/eventlog"
 )
 
 // cuts are the moments at which changes of topic mappings came into force, the last few of them: in every feed what the old
@@ -25,7 +27,8 @@ type cut struct {
 
 const (
 	maxCuts = 32
-	// cutTime bounds how long a tail waits at a cut: a bus that cannot be read must not keep the others from their subscribers.
+	// cutTime is how long a tail waits at a cut for one that fails: a bus that cannot be read must not keep the others from their
+	// subscribers.
 	cutTime = 2 * time.Second
 )
 
@@ -64,6 +67,9 @@ func (g *Gateway) cutHere(made uint64) {
 func (g *Gateway) cut(c cut) {
 	g.cuts.add(c)
 	for _, k := range c.moment {
+		if k.seq < k.feed.routed.Load() {
+			continue // of before the start: the tail begins behind it
+		}
 		k.feed.mu.Lock()
 		k.feed.cuts = append(k.feed.cuts, c.moment)
 		k.feed.mu.Unlock()
@@ -84,19 +90,39 @@ func (f *feed) toCut(ctx context.Context, from uint64, most int) (int, error) {
 		if at := cut.at(f); from <= at {
 			return int(min(uint64(most), at-from+1)), nil //nolint:gosec // most is small
 		}
-		wait, cancel := context.WithTimeout(ctx, cutTime)
-		err := f.g.awaitTails(wait, cut)
-		cancel()
-		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
-		}
-		if err != nil {
-			f.g.log.Warn("messages of a topic that has moved may be out of order: another bus is not read", "bus", f.name)
+		for passed := false; !passed; {
+			wait, cancel := context.WithTimeout(ctx, cutTime)
+			err := f.g.awaitTails(wait, cut)
+			cancel()
+			if ctx.Err() != nil {
+				return 0, context.Cause(ctx)
+			}
+			if passed = err == nil || cut.fails(); err != nil && passed {
+				f.g.log.Warn("messages of a topic that has moved may be out of order: another bus is not read", "bus", f.name)
+			}
 		}
 		f.mu.Lock()
 		f.cuts = f.cuts[1:]
 		f.mu.Unlock()
 	}
+}
+
+// fails reports whether a tail that has not come to the moment cannot read its feed.
+func (m moment) fails() bool {
+	return slices.ContainsFunc(m, func(k mark) bool { return k.feed.routed.Load() < k.seq && k.feed.failing.Load() })
+}
+
+// upToCut leaves out of what a subscriber has read from a sequence on what is behind a cut that the tail has not passed: there the
+// reader is live, and goes on when the tails of the other feeds have come to the cut too.
+func (f *feed) upToCut(from uint64, r *reading) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.cuts) == 0 {
+		return
+	}
+	r.next = min(r.next, max(from, f.cuts[0].at(f)+1))
+	r.gone = min(r.gone, r.next-from)
+	r.entries = slices.DeleteFunc(r.entries, func(e eventlog.Entry) bool { return e.Seq >= r.next })
 }
 
 // heldBack reports whether a message has to wait because the session lags before a cut, in another feed, that the message

@@ -29,6 +29,7 @@ type feed struct {
 	tailPos atomic.Uint64 // the sequence that the tail is delivering, or has delivered last
 	routed  atomic.Uint64 // the last sequence that it has delivered
 	marked  atomic.Uint64 // the last checkpoint in SESSIONS
+	failing atomic.Bool   // the tail could not read on
 
 	stop func() // ends its goroutines and waits for them; guarded by feeds.mu
 

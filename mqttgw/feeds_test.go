@@ -113,6 +113,32 @@ func TestTopicMoves(t *testing.T) {
 	}
 }
 
+// Who catches up with the bus that a topic has come to does not get ahead of what the tail of the other bus has still to deliver.
+func TestTopicMovesFromASlowBus(t *testing.T) {
+	for _, cold := range []bool{false, true} {
+		t.Run(fmt.Sprint("cold ", cold), func(t *testing.T) {
+			w := newWorld(t)
+			w.bus2.cold = cold
+			w.move("u")
+			c, p := w.now.resume(packet.V5, "c", false), w.now.connect(packet.V5, "p")
+			c.subscribe(1, "#")
+			c.leave()
+			p.publish("u", "away")
+			w.bus.set(func() { w.bus.still = true })
+			p.publish("t", "before")
+			w.move("u", "t")
+			p.publish("t", "behind")
+			c = w.now.resume(packet.V5, "c", true)
+			got := c.payloads(1)
+			c.nothing()
+			w.bus.set(func() { w.bus.still = false })
+			if got = append(got, c.payloads(2)...); !slices.Equal(got, []string{"away", "before", "behind"}) {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}
+
 // The retained message of a topic that has moved is the later one, also when it was taken away.
 func TestRetainedTopicMoves(t *testing.T) {
 	w := newWorld(t)

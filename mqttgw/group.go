@@ -412,7 +412,7 @@ func (gr *group) fed(t *turn, r reading, err error) (start []*conn, more bool) {
 	case t.one:
 		sh.popWaiting()
 	default:
-		sh.arrive(t.from, r.next)
+		sh.arrive(r.next)
 	}
 	gr.changed()
 	return start, true

@@ -37,6 +37,7 @@ type memoryBus struct {
 	most    int   // commits that were held at once
 	trimmed uint64
 	cold    bool // nothing is in memory, so to speak
+	still   bool // the tail does not hear of what is committed
 	changed chan struct{}
 	commits func() bool // asked before a commit, under mu; false holds it
 }
@@ -169,9 +170,9 @@ func (b *memoryBus) Hot() uint64 {
 func (b *memoryBus) Wait(ctx context.Context, after uint64) error {
 	for {
 		b.mu.Lock()
-		n, changed := uint64(len(b.entries)), b.changed
+		n, still, changed := uint64(len(b.entries)), b.still, b.changed
 		b.mu.Unlock()
-		if n > after {
+		if n > after && !still {
 			return nil
 		}
 		select {

@@ -59,11 +59,10 @@ func (p *position) popWaiting() {
 	}
 }
 
-// arrive says that everything from from to below next was looked at. The tail stores its position before it delivers, and
-// delivers under the owner's mu: with a position below next it has delivered nothing from next on, and will find the
-// reader live.
-func (p *position) arrive(from, next uint64) {
-	if p.feed.tailPos.Load() < next || next <= from {
+// arrive says that everything below next was looked at. The tail stores its position before it delivers, and delivers under the
+// owner's mu: with a position below next it has delivered nothing from next on, and will find the reader live.
+func (p *position) arrive(next uint64) {
+	if p.feed.tailPos.Load() < next {
 		p.behind, p.liveFrom = 0, max(p.liveFrom, next)
 		p.forgetAhead()
 		return

@@ -212,10 +212,11 @@ func (sc *scan) pass(ctx context.Context, from uint64) error {
 			return err
 		}
 		entries = r.entries
+		sc.f.upToCut(from, &r)
 		if r.gone > 0 {
 			sc.skip(from, r.gone)
 		}
-		whole := sc.offerAll(ctx, from, entries, &want)
+		whole := sc.offerAll(ctx, from, r.entries, &want)
 		clear(entries)
 		switch {
 		case !whole: // it is read again for who has come
@@ -385,7 +386,7 @@ func (sc *scan) end(next uint64) {
 		if p := s.at.find(sc.f); p != nil && p.aboard {
 			if p.behind <= next {
 				s.changed()
-				p.arrive(p.behind, next)
+				p.arrive(next)
 			}
 			if !p.lagging() {
 				sc.off(s, p)

@@ -36,6 +36,7 @@ func (f *feed) runTail(ctx context.Context) {
 		if err == nil {
 			entries, err = t.step(ctx, entries)
 		}
+		f.failing.Store(err != nil)
 		if err == nil || ctx.Err() != nil {
 			continue
 		}

@@ -154,17 +154,13 @@ func (g *Gateway) overdue(s *session, now time.Time) {
 		g.bury(s, r)
 		return
 	}
-	var w *will
+	var w *parting
 	if s.will != nil && !s.due.IsZero() && !now.Before(s.due) {
-		w, s.will = s.will, nil
+		w = s.part()
 	}
 	s.mu.Unlock()
 	if w != nil {
-		g.publishWill(s, w, func() {
-			s.mu.Lock()
-			s.changed()
-			s.mu.Unlock()
-		})
+		g.publishWill(s, w.will)
 	}
 	g.clock.watch(s)
 }

@@ -267,7 +267,8 @@ func (c *conn) expiryOf(p *packet.Connect) uint32 {
 // openSession finds the session of the client, or makes one, and has it written down. present reports whether it was
 // there. The connection holds the client id, so nobody else does this for it.
 func (c *conn) openSession(p *packet.Connect) (present bool, err error) {
-	s := c.g.sessionOf(c.key)
+	last := c.g.sessionOf(c.key)
+	s := last
 	expiry := c.expiryOf(p)
 	if s != nil && (p.CleanStart || !c.g.resumable(s)) {
 		c.g.endSession(s)
@@ -292,7 +293,11 @@ func (c *conn) openSession(p *packet.Connect) (present bool, err error) {
 		}
 		s = c.g.newSession(c.key)
 	}
-	if err := c.writeDown(s, p, expiry); err != nil {
+	err = c.awaitWill(last)
+	if err == nil {
+		err = c.writeDown(s, p, expiry)
+	}
+	if err != nil {
 		c.g.log.Warn("session not written down", "clientId", c.key.clientID, "err", err)
 		s.mu.Lock()
 		if present {
@@ -325,7 +330,7 @@ func (c *conn) awaitEnd(s *session) error {
 		return nil
 	}
 	done := make(chan struct{})
-	s.record(&record{kind: recordEnd}, func() { close(done) })
+	s.recordOver(func() { close(done) })
 	s.mu.Unlock()
 	return c.g.recorder.await(c.g.life, done)
 }

@@ -146,6 +146,7 @@ type Gateway struct {
 	holders  map[sessionKey]*conn    // guarded by mu; who holds a client id now
 	sessions map[sessionKey]*session // guarded by mu; those that outlive their connection
 	mortal   map[*session]struct{}   // guarded by mu; those that are recorded for their will only
+	ending   map[sessionKey]*session // guarded by mu; those that have ended and whose will is on its way
 	open     map[*conn]struct{}      // guarded by mu; every connection that is being served
 	stopping bool                    // guarded by mu
 }
@@ -179,7 +180,7 @@ func New(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		opts: o, limits: o.Limits.withDefaults(), log: o.Logger.With("component", "mqtt"), metrics: m, now: o.Now,
-		base: "mqtt://" + url.PathEscape(o.Name) + "/", holders: map[sessionKey]*conn{}, seen: map[sessionKey]seen{}, kin: kin{}, peers: map[string]*conn{}, sessions: map[sessionKey]*session{}, mortal: map[*session]struct{}{}, open: map[*conn]struct{}{},
+		base: "mqtt://" + url.PathEscape(o.Name) + "/", holders: map[sessionKey]*conn{}, seen: map[sessionKey]seen{}, kin: kin{}, peers: map[string]*conn{}, sessions: map[sessionKey]*session{}, mortal: map[*session]struct{}{}, ending: map[sessionKey]*session{}, open: map[*conn]struct{}{},
 		hashing: make(chan struct{}, hashersAtOnce()),
 	}
 	g.failures = newFailures(g.limits)
@@ -227,7 +228,7 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 			}
 		}
 	})
-	err := g.start(accepting)
+	parting, err := g.start(accepting)
 	if err != nil {
 		done()
 		own.Wait()
@@ -239,12 +240,16 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	working, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	own.Go(func() { g.feeds.serve(working) })
-	own.Go(func() { g.clock.run(working) })
 	endRecorder := g.startRecorder(working)
 	endCommands := g.startCommands(working)
 	if err := g.opts.Mappings.serve(ctx, g); err != nil {
 		g.log.Warn("topic mappings are in force without a mark", "err", err)
 	}
+	// Wills come behind the cut: their topics may have moved.
+	for _, s := range parting {
+		g.publishWill(s, s.parting.will)
+	}
+	own.Go(func() { g.clock.run(working) })
 
 	// Nobody is let in before the tails have seen what a crash has left.
 	if err = g.awaitTails(accepting, g.momentBy(func(f *feed) uint64 { return f.recovered })); err == nil {
@@ -257,6 +262,7 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	g.disconnectAll(packet.ServerShuttingDown)
 	timer := time.AfterFunc(stopTime, g.stop) // whatever still waits for the log gives up then
 	g.conns.Wait()
+	g.awaitWills()
 	timer.Stop()
 	endCommands() // it records what it ends
 	endRecorder()
@@ -266,38 +272,53 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	return errors.Join(err, g.settleRetained())
 }
 
-// start reads what is kept, and sets where the feeds begin.
-func (g *Gateway) start(ctx context.Context) error {
+// start reads what is kept, and sets where the feeds begin. It returns the sessions whose wills are to be published.
+func (g *Gateway) start(ctx context.Context) (parting []*session, err error) {
 	l := &loaded{}
 	if g.commands != nil {
-		var err error
 		if g.commands.loading, err = g.commands.load(ctx); err != nil {
-			return fmt.Errorf("mqttgw: read commands: %w", err)
+			return nil, fmt.Errorf("mqttgw: read commands: %w", err)
 		}
 	}
 	if g.broadcasts != nil {
 		if err := g.broadcasts.load(ctx); err != nil {
-			return fmt.Errorf("mqttgw: read broadcasts: %w", err)
+			return nil, fmt.Errorf("mqttgw: read broadcasts: %w", err)
 		}
 	}
 	if g.recorder != nil {
-		var err error
 		if l, err = g.load(ctx); err != nil {
-			return fmt.Errorf("mqttgw: %w", err)
+			return nil, fmt.Errorf("mqttgw: %w", err)
 		}
 	}
 	if err := g.feeds.begin(l.checkpoint); err != nil {
-		return fmt.Errorf("mqttgw: %w", err)
+		return nil, fmt.Errorf("mqttgw: %w", err)
 	}
 	if g.recorder != nil {
-		g.restore(l)
+		parting = g.restore(l)
 	}
 	if g.commands != nil {
 		if err := g.commands.resume(ctx); err != nil {
-			return fmt.Errorf("mqttgw: %w", err)
+			return nil, fmt.Errorf("mqttgw: %w", err)
 		}
 	}
-	return nil
+	return parting, nil
+}
+
+// awaitWills waits, while the gateway's life lasts, until the fate of all wills is known, so that the next start does not publish
+// them again.
+func (g *Gateway) awaitWills() {
+	for _, s := range g.allSessions() {
+		s.mu.Lock()
+		p := s.parting
+		s.mu.Unlock()
+		if p == nil {
+			continue
+		}
+		select {
+		case <-p.known:
+		case <-g.life.Done():
+		}
+	}
 }
 
 // startRecorder runs the recorder. What it returns has everything written down, for recorderTime at most, and waits for

@@ -75,11 +75,15 @@ func (l *loaded) apply(r *record) {
 	if gr := l.groups[r.flight.group]; r.kind == recordFlight && gr != nil { // whether or not its member is left
 		gr.fly(r.flight)
 	}
-	if r.kind == recordSession {
-		if old, ok := l.byKey[r.state.key]; ok && old != r.epoch {
+	if state := r.state; r.kind == recordSession {
+		if state.over() { // its key may be another session's
+			l.forget(r.epoch)
+			l.sessions[r.epoch], l.fences[r.epoch] = &state, r.fence
+			return
+		}
+		if old, ok := l.byKey[state.key]; ok && old != r.epoch {
 			l.forget(old)
 		}
-		state := r.state
 		l.sessions[r.epoch], l.fences[r.epoch], l.byKey[state.key] = &state, r.fence, r.epoch
 		return
 	}
@@ -105,6 +109,9 @@ func (l *loaded) apply(r *record) {
 		l.forget(r.epoch)
 	}
 }
+
+// over reports whether nothing but the will, which is on its way, is left of the session.
+func (s *sessionState) over() bool { return s.expiry == 0 && s.armed && !s.online }
 
 func (l *loaded) forget(epoch uint64) {
 	if s := l.sessions[epoch]; s != nil && l.byKey[s.key] == epoch {
@@ -180,8 +187,9 @@ func (g *groupState) fly(f flightState) {
 	g.shares = append(g.shares, shareState{streamState: streamState{feed: f.feed, exact: f.seq}})
 }
 
-// restore makes the sessions and groups that were loaded: all away, hung in the router. The feeds have begun.
-func (g *Gateway) restore(l *loaded) {
+// restore makes the sessions and groups that were loaded: all away, hung in the router. The feeds have begun. It returns those
+// sessions whose wills are on their way, for the caller to publish.
+func (g *Gateway) restore(l *loaded) (parting []*session) {
 	began := g.markedAll()
 	g.recorder.began = [2]moment{began, began}
 	now := g.now()
@@ -194,7 +202,7 @@ func (g *Gateway) restore(l *loaded) {
 	for epoch, st := range l.sessions {
 		s := &session{g: g, key: st.key, epoch: epoch, recorded: true, fence: l.fences[epoch], version: packet.Version(st.version), expiry: st.expiry,
 			deadline: st.deadline, due: st.due, uses: st.uses, online: st.online}
-		s.doubtful = st.online
+		s.doubtful = st.online || st.doubtful
 		if len(st.open) > 0 {
 			s.recovering = &recovering{above: st.uses, open: st.open}
 		}
@@ -220,14 +228,16 @@ func (g *Gateway) restore(l *loaded) {
 		g.restoreLists(s, st, l)
 		g.enrol(s, s.expiry > 0)
 		s.mu.Lock()
-		var w *will
 		if s.online { // its connection ended with the process
-			w = s.park(now)
+			s.park(now)
+			s.changed()
+		} else if s.will != nil && s.due.IsZero() {
+			s.part()
+		}
+		if s.parting != nil {
+			parting = append(parting, s)
 		}
 		s.mu.Unlock()
-		if w != nil {
-			g.publishWill(s, w, nil)
-		}
 		if s.expiry == 0 {
 			over = append(over, s)
 		}
@@ -254,6 +264,7 @@ func (g *Gateway) restore(l *loaded) {
 	for bus, n := range waiting {
 		g.log.Warn("shared groups wait for messages of a bus that is not there any more", "bus", bus, "groups", n)
 	}
+	return parting
 }
 
 // lose notes that a session needs a message of a bus that is not there, and all that follow.

@@ -132,6 +132,9 @@ func (ps positions) lagElsewhere(f *feed) bool {
 	return false
 }
 
+// lags reports whether the reader lags anywhere.
+func (ps positions) lags() bool { return ps.lagElsewhere(nil) }
+
 // lagsIn reports whether the reader lags in a feed.
 func (ps positions) lagsIn(f *feed) bool {
 	p := ps.find(f)

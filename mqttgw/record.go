@@ -59,6 +59,7 @@ type sessionState struct {
 // progress is the part of a session that changes while it is used.
 type progress struct {
 	online   bool
+	doubtful bool      // it was connected when a process was killed, and has not caught up since
 	armed    bool      // the will is still to be published
 	deadline time.Time // zero = none
 	due      time.Time // of the will; zero = with the connection
@@ -279,8 +280,23 @@ func (id *identity) append(b []byte) []byte {
 	return b
 }
 
+// What a session says of its client.
+const (
+	sessionAway = iota
+	sessionOnline
+	sessionDoubtful
+)
+
 func (p *progress) append(b []byte) []byte {
-	b = appendBool(appendBool(b, p.online), p.armed)
+	switch {
+	case p.online:
+		b = append(b, sessionOnline)
+	case p.doubtful:
+		b = append(b, sessionDoubtful)
+	default:
+		b = append(b, sessionAway)
+	}
+	b = appendBool(b, p.armed)
 	b = appendTime(appendTime(b, p.deadline), p.due)
 	b = binary.AppendUvarint(b, uint64(len(p.streams)))
 	for i := range p.streams {
@@ -515,7 +531,16 @@ func (c *recordCursor) identity(principal string) *identity {
 }
 
 func (c *recordCursor) progress(p *progress) {
-	p.online, p.armed = c.bool(), c.bool()
+	switch c.byte() {
+	case sessionAway:
+	case sessionOnline:
+		p.online = true
+	case sessionDoubtful:
+		p.doubtful = true
+	default:
+		c.fail()
+	}
+	p.armed = c.bool()
 	p.deadline, p.due = c.time(), c.time()
 	for n := c.count(); n > 0 && !c.bad; n-- {
 		p.streams = append(p.streams, c.stream())

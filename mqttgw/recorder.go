@@ -360,7 +360,7 @@ func (r *recorder) compact(ctx context.Context) error {
 	}
 	for _, s := range r.g.allSessions() {
 		s.mu.Lock()
-		if s.recorded && !s.ended {
+		if s.recorded && (!s.ended || s.parting != nil) {
 			r.add(s.whole(), nil)
 		}
 		s.mu.Unlock()

@@ -19,11 +19,14 @@ func (g *Gateway) newSession(k sessionKey) *session {
 	return &session{g: g, key: k, epoch: binary.BigEndian.Uint64(b[:])}
 }
 
-// sessionOf returns the kept session of a client; nil when there is none.
+// sessionOf returns the kept session of a client, or one that has ended and whose will is still on its way; nil when there is none.
 func (g *Gateway) sessionOf(k sessionKey) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.sessions[k]
+	if s := g.sessions[k]; s != nil {
+		return s
+	}
+	return g.ending[k]
 }
 
 // enrol takes a session that is recorded into the books: one that outlives its connection under its key.

@@ -35,7 +35,8 @@ type session struct {
 	version  packet.Version
 	expiry   uint32    // seconds after the connection; 0 = with it
 	deadline time.Time // when it ends; zero = connected, or never
-	will     *will     // nil = none, or published
+	will     *will     // nil = none, or not the session's any more
+	parting  *parting  // the will is on its way to its bus; nil = none is
 	due      time.Time // of the will; zero = with the connection
 
 	subs  []*subscription // one for each filter; few, so that a map does not pay
@@ -143,15 +144,25 @@ func (s *session) whole() *record {
 	if s.recovering != nil {
 		r.state.open = append(r.state.open, s.recovering.open...)
 	}
-	if s.will != nil {
-		r.state.will, r.state.delay = &s.will.incoming, s.will.delay
+	if w := s.anyWill(); w != nil {
+		r.state.will, r.state.delay = &w.incoming, w.delay
 	}
 	return r
 }
 
+// recordOver adds the record that the session has ended; while its will is on its way, what there is of it without a connection. mu is
+// held.
+func (s *session) recordOver(then func()) {
+	if s.parting != nil {
+		s.record(s.whole(), then)
+		return
+	}
+	s.record(&record{kind: recordEnd}, then)
+}
+
 // progress is what changes in a session while it is used. mu is held.
 func (s *session) progress() progress {
-	p := progress{online: s.online, armed: s.will != nil, deadline: s.deadline, due: s.due, streams: s.at.states()}
+	p := progress{online: s.online, doubtful: s.doubtful, armed: s.anyWill() != nil, deadline: s.deadline, due: s.due, streams: s.at.states()}
 	for i := range s.lost { // found again by the next start, which may have the bus
 		p.streams = append(p.streams, s.lost[i].streamState)
 	}
@@ -179,8 +190,8 @@ func (s *session) next() time.Time {
 }
 
 // park is called when the session has lost its connection, or was found without one: it says when what is due. It
-// returns the will, if that is due at once. mu is held.
-func (s *session) park(now time.Time) (w *will) {
+// returns the will, if that is due at once and on its way from now on. mu is held.
+func (s *session) park(now time.Time) *parting {
 	s.conn, s.online = nil, false
 	s.holder.Store(nil)
 	s.deadline, s.due = time.Time{}, time.Time{}
@@ -191,8 +202,7 @@ func (s *session) park(now time.Time) (w *will) {
 		return nil
 	}
 	if s.expiry == 0 || s.will.delay == 0 {
-		w, s.will = s.will, nil
-		return w
+		return s.part()
 	}
 	s.due = now.Add(time.Duration(s.will.delay) * time.Second)
 	return nil
@@ -246,6 +256,7 @@ func (c *conn) leave(clean bool) {
 	s.at.fold()
 	back := s.giveBack()
 	s.dropLate()
+	s.doubtful = s.doubtful && s.at.lags()
 	s.changed()
 	over := s.expiry == 0
 	s.mu.Unlock()
@@ -253,7 +264,7 @@ func (c *conn) leave(clean bool) {
 		f.group.putBack(f)
 	}
 	if w != nil {
-		c.g.storeWill(s, w, nil)
+		c.g.storeWill(s, w.will)
 	}
 	if over {
 		c.g.endSession(s)
@@ -283,17 +294,21 @@ func (s *session) giveBack() (back []flight) {
 // remains is what an ended session leaves to be done.
 type remains struct {
 	subs   []*subscription
-	will   *will
+	will   *parting // that is due by the end
 	fence  uint64
 	orders bool // commands that it had in flight wait again
 }
 
 // finish makes the session an ended one. mu is held.
 func (s *session) finish() (r remains) {
-	r = remains{subs: s.subs, will: s.will, fence: s.fence, orders: s.returnOrders()}
-	s.ended = true
-	s.subs, s.scans, s.will, s.flying, s.received, s.topics = nil, nil, nil, nil, nil, nil
-	s.at, s.downs = nil, 0
+	r = remains{subs: s.subs, fence: s.fence, orders: s.returnOrders()}
+	if s.will != nil {
+		r.will = s.part()
+	}
+	s.ended, s.expiry = true, 0
+	s.subs, s.scans, s.flying, s.received, s.topics, s.recovering = nil, nil, nil, nil, nil, nil
+	s.at, s.downs, s.lost = nil, 0, nil
+	s.deadline, s.due = time.Time{}, time.Time{}
 	return r
 }
 
@@ -316,26 +331,36 @@ func (g *Gateway) bury(s *session, r remains) {
 		delete(g.sessions, s.key)
 		g.metrics.sessions.Set(float64(len(g.sessions)))
 	}
-	delete(g.mortal, s)
+	g.mortal[s], g.ending[s.key] = struct{}{}, s // as long as its will is on its way
 	g.mu.Unlock()
 	g.clock.forget(s)
 	g.unhang(r.subs)
 	if r.orders {
 		g.commands.notifyClient(s.key)
 	}
-	end := func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.recorded {
-			s.record(&record{kind: recordEnd}, nil)
-		}
+	s.mu.Lock()
+	if s.recorded {
+		s.recordOver(nil)
+	}
+	parting := s.parting != nil
+	s.mu.Unlock()
+	if !parting {
+		g.drop(s)
 	}
 	if r.will != nil {
-		g.publishWill(s, r.will, end)
-	} else {
-		end()
+		g.publishWill(s, r.will.will)
 	}
 	if r.fence != 0 && g.opts.Owners != nil {
 		g.clock.giveUp(s.key, r.fence)
+	}
+}
+
+// drop takes a session of which nothing is left out of the books.
+func (g *Gateway) drop(s *session) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.mortal, s)
+	if g.ending[s.key] == s {
+		delete(g.ending, s.key)
 	}
 }

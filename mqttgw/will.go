@@ -5,6 +5,8 @@ package mqttgw
 import (
 	"bytes"
 	"context"
+	"errors"
+	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
@@ -14,6 +16,68 @@ import (
 type will struct {
 	incoming
 	delay uint32 // seconds
+}
+
+// parting is a will on its way to its bus. Until its fate is known it stands in the records of its session: after a kill the next
+// process publishes it, once more if need be.
+type parting struct {
+	will  *will
+	known chan struct{} // closed when its fate is
+}
+
+// part sends the will on its way. The caller hands it to the log. mu is held.
+func (s *session) part() *parting {
+	s.parting = &parting{s.will, make(chan struct{})}
+	s.will = nil
+	return s.parting
+}
+
+// parted is called when the fate of the will on its way is known.
+func (s *session) parted() {
+	s.mu.Lock()
+	p, ended := s.parting, s.ended
+	s.parting = nil
+	if ended && s.recorded {
+		s.recordOver(nil)
+	}
+	s.changed()
+	s.mu.Unlock()
+	if ended {
+		s.g.drop(s)
+	}
+	close(p.known)
+}
+
+// anyWill is the will that is not published yet, as far as is known; nil = none. mu is held.
+func (s *session) anyWill() *will {
+	if s.parting != nil {
+		return s.parting.will
+	}
+	return s.will
+}
+
+// awaitWill waits until the fate of a will on its way is known. A client is not told that it is connected before that: the next process
+// might publish the will after what the client publishes now. The session may be nil.
+func (c *conn) awaitWill(s *session) error {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	p := s.parting
+	s.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	timer := time.NewTimer(c.g.limits.ConnectTimeout)
+	defer timer.Stop()
+	select {
+	case <-p.known:
+		return nil
+	case <-c.g.life.Done():
+		return context.Cause(c.g.life)
+	case <-timer.C:
+		return errors.New("the will of the last connection is not stored yet")
+	}
 }
 
 // takeWill checks the will of a CONNECT. A will that could not be published is refused there and then.
@@ -56,15 +120,13 @@ func (c *conn) keepWill() {
 }
 
 // publishWill is storeWill for a will that comes later than the end of its connection: the rights may be others by now.
-func (g *Gateway) publishWill(s *session, w *will, then func()) {
+func (g *Gateway) publishWill(s *session, w *will) {
 	if g.mayWill(s.key, w) {
-		g.storeWill(s, w, then)
+		g.storeWill(s, w)
 		return
 	}
 	g.refuseWill(s.key, w)
-	if then != nil {
-		then()
-	}
+	s.parted()
 }
 
 // mayWill reports whether the client of a will, which is away, may publish it now. One that may not even connect may not.
@@ -90,13 +152,11 @@ func (g *Gateway) refuseWill(k sessionKey, w *will) {
 	g.log.Warn("will is not allowed any more", "clientId", k.clientID)
 }
 
-// storeWill hands a will to the log; then, if it is not nil, runs when its fate is known.
-func (g *Gateway) storeWill(s *session, w *will, then func()) {
+// storeWill hands the will that is on its way to the log.
+func (g *Gateway) storeWill(s *session, w *will) {
 	done := func(err error) {
 		g.willDone(s, w.qos, err)
-		if then != nil {
-			then()
-		}
+		s.parted()
 	}
 	mappings := g.opts.Mappings
 	mappings.mu.RLock()

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
@@ -208,6 +210,80 @@ func TestWillsSurviveAKill(t *testing.T) {
 			w.now.connect(packet.V5, "other") // so it has started
 			if got := w.bus.count() - before; got != tt.want {
 				t.Errorf("%d wills, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+// A will that is on its way to its bus when the process is killed is published by the next one, and not by the one after that.
+func TestWillOnItsWayAtAKill(t *testing.T) {
+	clean := func(w *world, _ *client) {
+		nc, err := w.now.dial()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.t.Cleanup(func() { nc.Close() })
+		before := w.log.Committed()
+		c := client{Conn: nc, t: w.t, v: packet.V5}
+		c.send(&packet.Connect{Version: packet.V5, CleanStart: true, ClientID: []byte("c")})
+		w.bus.await(w.t, "the will", func() bool { return len(w.bus.held) == 1 })
+		eventually(w.t, "the end of the session is written down", func() bool { return w.log.Committed() > before })
+	}
+	lost := func(w *world, c *client) {
+		before := w.log.Committed()
+		c.Close()
+		w.bus.await(w.t, "the will", func() bool { return len(w.bus.held) == 1 })
+		eventually(w.t, "the end of the connection is written down", func() bool { return w.log.Committed() > before })
+	}
+	for _, tt := range []struct {
+		name    string
+		with    func(*packet.Connect)
+		end     func(w *world, c *client)
+		present bool
+	}{
+		{"at the end of the connection", delayed(0, 0), lost, false},
+		{"kept session", delayed(0, 60), lost, true},
+		{"at the end of the session", delayed(30, 60), clean, false},
+		{"session ended by DISCONNECT", delayed(0, 60), func(w *world, c *client) {
+			c.send(&packet.Disconnect{Kind: packet.TypeDisconnect, Code: packet.DisconnectWithWill, Properties: packet.Properties(nil).AppendInt(packet.SessionExpiry, 0)})
+			lost(w, c)
+		}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			c := w.now.connect(packet.V5, "c", tt.with)
+			w.bus.set(func() { w.bus.hold = true })
+			tt.end(w, c)
+			for range 2 {
+				w.kill()
+				w.now.connect(packet.V5, "other") // so it has started
+				w.settled()
+				wills := slices.DeleteFunc(w.bus.records(), func(r *event.Record) bool { return r.MQTT == nil || r.MQTT.Topic != "gone" })
+				if len(wills) != 1 {
+					t.Errorf("%d wills, want 1", len(wills))
+				}
+			}
+			w.now.resume(packet.V5, "c", tt.present)
+		})
+	}
+}
+
+// Who returns while the will is on its way waits for it.
+func TestReturnWhileTheWillIsOnItsWay(t *testing.T) {
+	for _, expiry := range []uint32{0, 60} {
+		t.Run(fmt.Sprint("expiry ", expiry), func(t *testing.T) {
+			w := newWorld(t, func(o *mqttgw.Options) { o.Limits.ConnectTimeout = time.Second })
+			c := w.now.connect(packet.V5, "c", delayed(0, expiry))
+			w.bus.set(func() { w.bus.hold = true })
+			c.Close()
+			w.bus.await(t, "the will", func() bool { return len(w.bus.held) == 1 })
+			if _, ack := w.now.tryConnect(packet.V5, "c", delayed(0, 60)); ack.Code != packet.ServerUnavailable {
+				t.Errorf("CONNACK %v, want %v", ack.Code, packet.ServerUnavailable)
+			}
+			w.bus.release(-1)
+			w.now.resume(packet.V5, "c", expiry > 0).leave()
+			if got := w.bus.count(); got != 1 {
+				t.Errorf("%d wills, want 1", got)
 			}
 		})
 	}

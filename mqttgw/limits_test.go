@@ -3,6 +3,8 @@
 package mqttgw_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -35,6 +37,22 @@ func TestConnackAnnouncesTheLimits(t *testing.T) {
 				t.Errorf("asked for %+v: property %#x = %d, want %d", c, byte(id), got, want)
 			}
 		}
+	}
+}
+
+// All filters of a session have 256 KiB. One that does not fit is refused, and takes no room from those behind it.
+func TestFiltersHaveRoom(t *testing.T) {
+	s := start(t, func(o *mqttgw.Options) { o.Limits.MaxPacket, o.Limits.MaxFilters = 1<<20, 1000 })
+	c := s.connect(packet.V5, "c")
+	p := &packet.Subscribe{PacketID: 1}
+	for i := range 300 {
+		p.Filters = append(p.Filters, packet.Subscription{Filter: fmt.Appendf(nil, "%01000d", i), QoS: 1})
+	}
+	p.Filters = append(p.Filters, packet.Subscription{Filter: []byte("short"), QoS: 1})
+	c.send(p)
+	got := recv[*packet.Suback](c).Codes
+	if refused := slices.Index(got, packet.QuotaExceeded); refused != 262 || got[299] != packet.QuotaExceeded || got[300] != 1 {
+		t.Errorf("the first that is refused is %d, want 262; the last is answered %v, and a short one %v", refused, got[299], got[300])
 	}
 }
 

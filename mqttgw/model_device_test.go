@@ -130,8 +130,9 @@ func (d *modelDevice) connect(clean bool) bool {
 	clean = clean || d.unclean
 	d.unclean = clean
 	surely, possibly := d.alive()
-	if clean {
-		// From the moment it is sent nobody knows.
+	if clean || !possibly {
+		// A clean start ends the session, and from the moment it is sent nobody knows. What has ended is not there, whether or not
+		// there is an answer that says so.
 		d.forget()
 		surely, possibly = false, false
 	}

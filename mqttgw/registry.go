@@ -81,6 +81,9 @@ func (g *Gateway) resumable(s *session) bool {
 	return len(gone) == 0
 }
 
+// everySubscriber is the subscriber in a gap that nobody can say whom it concerns.
+const everySubscriber = "#"
+
 // EventGap is the type of the event that says that a client has missed messages because they had left the log.
 const EventGap = "io.rialto.device.gap"
 

@@ -435,6 +435,24 @@ func (w *world) gaps() (all []string) {
 	return all
 }
 
+// Retention that overtakes the tail itself is said, for everybody.
+func TestGapOfEverybody(t *testing.T) {
+	w := newWorld(t)
+	c, p := w.now.connect(packet.V5, "c"), w.now.connect(packet.V5, "p")
+	c.subscribe(1, "t")
+	w.bus.set(func() { w.bus.still = true })
+	for i := range 3 {
+		p.publish("t", fmt.Sprint(i))
+	}
+	w.bus.set(func() { w.bus.trimmed, w.bus.still = 2, false })
+	if got := c.payloads(1); got[0] != "2" {
+		t.Errorf("got %q", got)
+	}
+	if gaps := w.gaps(); len(gaps) != 1 || !strings.HasPrefix(gaps[0], "# ") || !strings.Contains(gaps[0], `"from":1,`) || !strings.Contains(gaps[0], `"to":2}`) {
+		t.Errorf("said are %q", gaps)
+	}
+}
+
 // A bus that a start does not find is a gap for those who were waiting for its messages, also after another start; if it is there
 // again before they are, nothing is lost.
 func TestGapOfABusThatIsGone(t *testing.T) {

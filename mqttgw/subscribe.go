@@ -72,10 +72,11 @@ func (c *conn) takeSubscribe(first byte, body []byte) error {
 			ack.Codes[i] = packet.ImplementationError
 		}
 		if again < 0 && !c.subscribed(filter) && !ack.Codes[i].Failed() {
-			filters++
-			size += len(filter)
-			if filters > c.g.limits.MaxFilters || size > maxFilterBytes {
+			if filters >= c.g.limits.MaxFilters || size+len(filter) > maxFilterBytes {
 				ack.Codes[i] = packet.QuotaExceeded
+			} else {
+				filters++
+				size += len(filter)
 			}
 		}
 		if ack.Codes[i].Failed() {

@@ -64,9 +64,7 @@ func (t *tailer) step(ctx context.Context, entries []eventlog.Entry) ([]eventlog
 	}
 	entries = r.entries
 	if r.gone > 0 {
-		// Retention has overtaken the tail, which takes hours of standstill.
-		g.log.Error("messages left the log before subscribers got them", "bus", f.name, "from", from, "sequences", r.gone)
-		g.metrics.drop(droppedGone)
+		f.lost(sessionKey{}, everySubscriber, from, r.gone) // retention has overtaken the tail, which takes hours of standstill
 	}
 	// The retained view is ahead of the subscribers: what a SUBSCRIBE finds in it does not come again.
 	if v := g.opts.Retained; v != nil {

@@ -413,7 +413,7 @@ func (c *conn) redeliver(m *message) {
 
 // lost says that messages left the log before a subscriber got them.
 func (f *feed) lost(k sessionKey, who string, from, n uint64) {
-	f.g.lost(k, who, loss{streamState{feed: f.name, from: from}, n})
+	f.g.lost(k, who, loss{streamState: streamState{feed: f.name, from: from}, n: n})
 }
 
 func (g *Gateway) lost(k sessionKey, who string, l loss) {

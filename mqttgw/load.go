@@ -217,8 +217,9 @@ func (g *Gateway) restore(l *loaded) (parting []*session) {
 			}
 		}
 		for _, f := range st.flying {
-			if f.topic == "" && f.group == "" && !f.command && f.stage != stageReleased && g.feeds.named(f.feed) == nil {
-				s.lose(streamState{feed: f.feed, lags: true, from: f.seq}, l)
+			if g.strands(&f) {
+				gone := s.lose(streamState{feed: f.feed, lags: true, from: f.seq, exact: st.stream(f.feed).exact}, l)
+				gone.flying = append(gone.flying, f)
 			}
 		}
 		for _, gone := range s.lost {
@@ -268,14 +269,20 @@ func (g *Gateway) restore(l *loaded) (parting []*session) {
 }
 
 // lose notes that a session needs a message of a bus that is not there, and all that follow.
-func (s *session) lose(st streamState, l *loaded) {
+func (s *session) lose(st streamState, l *loaded) *loss {
 	i := slices.IndexFunc(s.lost, func(gone loss) bool { return gone.feed == st.feed })
 	if i < 0 {
 		i, s.lost = len(s.lost), append(s.lost, loss{streamState: st})
 	}
 	gone := &s.lost[i]
-	gone.from = min(gone.from, st.from)
+	gone.from, gone.exact = min(gone.from, st.from), max(gone.exact, st.exact)
 	gone.n = l.known(st.feed, gone.from)
+	return gone
+}
+
+// strands reports whether a message is in flight to a client alone, and its bus is not there.
+func (g *Gateway) strands(f *flightState) bool {
+	return f.topic == "" && f.group == "" && !f.command && f.stage != stageReleased && g.feeds.named(f.feed) == nil
 }
 
 // known is how many sequences there are from one on, as far as the checkpoint says.
@@ -331,7 +338,7 @@ func (gr *group) lose(st shareState, l *loaded) {
 	if len(gone.returned) > 0 && (!gone.lags || gone.returned[0] < first) {
 		first = gone.returned[0]
 	}
-	gone.loss = loss{streamState{feed: st.feed, from: first}, l.known(st.feed, first)}
+	gone.loss = loss{streamState: streamState{feed: st.feed, from: first}, n: l.known(st.feed, first)}
 	gr.changed()
 }
 
@@ -351,6 +358,9 @@ func (g *Gateway) restoreLists(s *session, st *sessionState, l *loaded) {
 		}
 	}
 	for _, f := range st.flying {
+		if g.strands(&f) {
+			continue
+		}
 		fl := flight{feed: g.feeds.named(f.feed), seq: f.seq, id: f.id, stage: f.stage, stored: f.topic != "", command: f.command}
 		gone := fl.feed == nil && !fl.stored || fl.command && !g.restoreOrder(s, &fl) // of a bus that is gone, or a command that has ended
 		if f.group != "" {

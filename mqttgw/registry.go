@@ -57,7 +57,7 @@ func (g *Gateway) resumable(s *session) bool {
 	gone := slices.Clone(s.lost)
 	for i := range s.at {
 		if p := &s.at[i]; p.lagging() && p.next() < p.feed.tail.First() {
-			gone = append(gone, loss{p.state(), p.feed.tail.First() - p.next()})
+			gone = append(gone, loss{streamState: p.state(), n: p.feed.tail.First() - p.next()})
 		}
 	}
 	var groups []*group

@@ -68,10 +68,11 @@ type session struct {
 	hit place // the tails'
 }
 
-// loss is where a subscriber would have to read on, and cannot: n sequences, as far as is known.
+// loss is where a subscriber would have to read on, and cannot: n sequences, as far as is known, and what a session has in flight.
 type loss struct {
 	streamState
-	n uint64
+	n      uint64
+	flying []flightState
 }
 
 // recovering is which QoS 2 messages of a client a start has to look for: those that SESSIONS does not know of.
@@ -164,7 +165,7 @@ func (s *session) recordOver(then func()) {
 func (s *session) progress() progress {
 	p := progress{online: s.online, doubtful: s.doubtful, armed: s.anyWill() != nil, deadline: s.deadline, due: s.due, streams: s.at.states()}
 	for i := range s.lost { // found again by the next start, which may have the bus
-		p.streams = append(p.streams, s.lost[i].streamState)
+		p.streams, p.flying = append(p.streams, s.lost[i].streamState), append(p.flying, s.lost[i].flying...)
 	}
 	for i := range s.flying {
 		p.flying = append(p.flying, s.flightState(&s.flying[i]))

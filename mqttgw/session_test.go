@@ -510,6 +510,46 @@ func TestGapOfABusThatIsGone(t *testing.T) {
 	}
 }
 
+// What was in flight with QoS 2 when a bus was gone for a start comes once if the bus is back before the client.
+func TestExactlyOnceThoughABusWasGone(t *testing.T) {
+	for starts := range 3 {
+		t.Run(fmt.Sprint("starts ", starts), func(t *testing.T) {
+			gone := false
+			w := newWorld(t, withoutFleet(&gone))
+			w.move("f/#")
+			c, p := w.now.resume(packet.V5, "c", false), w.now.connect(packet.V5, "p")
+			c.subscribe(2, "f/#")
+			for i := range 3 {
+				p.send(publish("f/1", fmt.Sprint(i), 2, uint16(i+1)))
+				p.ack(packet.TypePubrec, uint16(i+1), packet.Success)
+			}
+			first, second, third := recv[*packet.Publish](c), recv[*packet.Publish](c), recv[*packet.Publish](c)
+			c.send(&packet.Ack{Kind: packet.TypePubrec, PacketID: second.PacketID})
+			c.ack(packet.TypePubrel, second.PacketID, packet.Success)
+			c.send(&packet.Ack{Kind: packet.TypePubrec, PacketID: third.PacketID})
+			c.ack(packet.TypePubrel, third.PacketID, packet.Success)
+			c.send(&packet.Ack{Kind: packet.TypePubcomp, PacketID: third.PacketID})
+			c.nothing()
+			w.settled()
+			gone = starts > 0
+			w.kill() // so that the session is written down anew
+			for range starts {
+				w.settled()
+				w.restart()
+			}
+			w.now.connect(packet.V5, "p") // so it has started
+			gone = false
+			w.restart()
+			c = w.now.resume(packet.V5, "c", true)
+			if m := recv[*packet.Publish](c); !m.Dup || m.PacketID != first.PacketID || string(m.Payload) != "0" {
+				t.Errorf("got %q with id %d and DUP %v, want the first again", m.Payload, m.PacketID, m.Dup)
+			}
+			c.ack(packet.TypePubrel, second.PacketID, packet.Success)
+			c.nothing()
+		})
+	}
+}
+
 // The sessions are written anew from time to time, and what came before is trimmed.
 func TestSessionsAreCompacted(t *testing.T) {
 	w := newWorld(t)

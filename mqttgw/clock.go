@@ -154,10 +154,7 @@ func (g *Gateway) overdue(s *session, now time.Time) {
 		g.bury(s, r)
 		return
 	}
-	var w *parting
-	if s.will != nil && !s.due.IsZero() && !now.Before(s.due) {
-		w = s.part()
-	}
+	w := s.partIfDue(now)
 	s.mu.Unlock()
 	if w != nil {
 		g.publishWill(s, w.will)

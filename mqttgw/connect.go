@@ -267,25 +267,18 @@ func (c *conn) expiryOf(p *packet.Connect) uint32 {
 // openSession finds the session of the client, or makes one, and has it written down. present reports whether it was
 // there. The connection holds the client id, so nobody else does this for it.
 func (c *conn) openSession(p *packet.Connect) (present bool, err error) {
-	last := c.g.sessionOf(c.key)
-	s := last
+	s := c.g.sessionOf(c.key)
 	expiry := c.expiryOf(p)
-	if s != nil && (p.CleanStart || !c.g.resumable(s)) {
+	var away awayState
+	if s != nil && !p.CleanStart && c.g.resumable(s) {
+		away, present = c.comeBack(s)
+	}
+	if s != nil && !present {
 		c.g.endSession(s)
 		if err := c.awaitEnd(s); err != nil {
+			c.g.log.Warn("end of a session not written down", "clientId", c.key.clientID, "err", err)
 			return false, &refusal{packet.ServerUnavailable, v3Unavailable, refusedSessions}
 		}
-		s = nil
-	}
-	var away awayState
-	if s != nil {
-		s.mu.Lock()
-		present = !s.ended // its time may just have come
-		if present {
-			away = s.awayState()
-			s.online = true // nothing is due any more
-		}
-		s.mu.Unlock()
 	}
 	if !present {
 		if expiry > 0 && c.g.keptSessions() >= c.g.limits.MaxSessions {
@@ -293,8 +286,7 @@ func (c *conn) openSession(p *packet.Connect) (present bool, err error) {
 		}
 		s = c.g.newSession(c.key)
 	}
-	err = c.awaitWill(last)
-	if err == nil {
+	if err = c.awaitWill(s); err == nil {
 		err = c.writeDown(s, p, expiry)
 	}
 	if err != nil {
@@ -321,16 +313,36 @@ func (c *conn) openSession(p *packet.Connect) (present bool, err error) {
 	return present, nil
 }
 
-// awaitEnd waits until it is written down that a session has ended: CONNACK will say that it is gone, and it must not be
-// there again after a crash.
+// comeBack has nothing become due any more in an away session, and returns what is. What is due already, and the clock has not come to,
+// is done. present is false if the session has ended at this moment.
+func (c *conn) comeBack(s *session) (away awayState, present bool) {
+	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		return away, false
+	}
+	w := s.partIfDue(c.g.now())
+	away, s.online = s.awayState(), true
+	s.mu.Unlock()
+	if w != nil {
+		c.g.publishWill(s, w.will)
+	}
+	return away, true
+}
+
+// awaitEnd waits until it is written down that a session has ended: CONNACK will say that it is gone, and neither it nor its will
+// may be there again after a crash.
 func (c *conn) awaitEnd(s *session) error {
+	if err := c.awaitWill(s); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	if !s.recorded {
 		s.mu.Unlock()
 		return nil
 	}
 	done := make(chan struct{})
-	s.recordOver(func() { close(done) })
+	s.record(&record{kind: recordEnd}, func() { close(done) })
 	s.mu.Unlock()
 	return c.g.recorder.await(c.g.life, done)
 }

@@ -4,6 +4,7 @@ package mqttgw
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -49,31 +50,44 @@ func (c *cuts) all() []cut {
 // state is the cut as it is written down.
 func (c cut) state() cutState { return cutState{c.moment.state(), c.made} }
 
-// cutHere makes a cut at the ends of the feeds, if the mappings are others than at the last one. The caller keeps publishes
-// back meanwhile.
-func (g *Gateway) cutHere(made uint64) {
+// cutHere makes a cut at the ends of the feeds, if the mappings are others than at the last one, and returns when it is written down:
+// a start that did not find it would make one behind what the new mappings have made already. The caller keeps publishes back meanwhile.
+func (g *Gateway) cutHere(ctx context.Context, made uint64) error {
 	if all := g.cuts.all(); len(all) > 0 && all[len(all)-1].made == made {
-		return
+		return nil
 	}
 	here := slices.DeleteFunc(g.ends(), func(k mark) bool { return k.feed.lane == laneDown }) // which waits for nobody
 	c := cut{here, made}
-	g.cut(c)
-	if g.recorder != nil {
-		g.recorder.add(&record{kind: recordCut, cut: c.state()}, nil)
+	g.cuts.add(c)
+	for _, k := range here {
+		k.feed.cut(here)
+	}
+	if g.recorder == nil {
+		return nil
+	}
+	done := make(chan struct{})
+	g.recorder.add(&record{kind: recordCut, cut: c.state()}, func() { close(done) })
+	if err := g.recorder.await(ctx, done); err != nil {
+		return fmt.Errorf("write down a change of topic mappings: %w", err)
+	}
+	return nil
+}
+
+// restoreCut puts a cut in force that a start has found. Where a tail begins behind it, it has passed it.
+func (g *Gateway) restoreCut(c cut) {
+	g.cuts.add(c)
+	for _, k := range c.moment {
+		if k.seq >= k.feed.routed.Load() {
+			k.feed.cut(c.moment)
+		}
 	}
 }
 
-// cut puts a cut in force.
-func (g *Gateway) cut(c cut) {
-	g.cuts.add(c)
-	for _, k := range c.moment {
-		if k.seq < k.feed.routed.Load() {
-			continue // of before the start: the tail begins behind it
-		}
-		k.feed.mu.Lock()
-		k.feed.cuts = append(k.feed.cuts, c.moment)
-		k.feed.mu.Unlock()
-	}
+// cut has the tail wait at a cut.
+func (f *feed) cut(at moment) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cuts = append(f.cuts, at)
 }
 
 // toCut waits until the tail may deliver from a sequence on, and returns how much, most at most. Cuts are in the same
@@ -90,6 +104,7 @@ func (f *feed) toCut(ctx context.Context, from uint64, most int) (int, error) {
 		if at := cut.at(f); from <= at {
 			return int(min(uint64(most), at-from+1)), nil //nolint:gosec // most is small
 		}
+		f.failing.Store(false) // it waits
 		for passed := false; !passed; {
 			wait, cancel := context.WithTimeout(ctx, cutTime)
 			err := f.g.awaitTails(wait, cut)
@@ -107,20 +122,21 @@ func (f *feed) toCut(ctx context.Context, from uint64, most int) (int, error) {
 	}
 }
 
-// fails reports whether a tail that has not come to the moment cannot read its feed.
+// fails reports whether the tails that have not come to the moment cannot read their feeds.
 func (m moment) fails() bool {
-	return slices.ContainsFunc(m, func(k mark) bool { return k.feed.routed.Load() < k.seq && k.feed.failing.Load() })
+	return !slices.ContainsFunc(m, func(k mark) bool { return k.feed.routed.Load() < k.seq && !k.feed.failing.Load() })
 }
 
 // upToCut leaves out of what a subscriber has read from a sequence on what is behind a cut that the tail has not passed: there the
-// reader is live, and goes on when the tails of the other feeds have come to the cut too.
+// reader is live, and goes on when the tails of the other feeds have come to the cut too. The tail may be some events beyond, which
+// have come while the cut was made: those are nobody's who publishes to a topic.
 func (f *feed) upToCut(from uint64, r *reading) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.cuts) == 0 {
 		return
 	}
-	r.next = min(r.next, max(from, f.cuts[0].at(f)+1))
+	r.next = min(r.next, max(from, f.cuts[0].at(f)+1, f.tailPos.Load()+1))
 	r.gone = min(r.gone, r.next-from)
 	r.entries = slices.DeleteFunc(r.entries, func(e eventlog.Entry) bool { return e.Seq >= r.next })
 }

@@ -175,11 +175,12 @@ func (m moment) state() (st momentState) {
 	return st
 }
 
-// momentOf is the inverse of state, without the feeds that are gone.
+// momentOf is the inverse of state at a start, without the feeds that are gone. A bus that has been made anew, or was restored from a
+// backup, may end before.
 func (g *Gateway) momentOf(st momentState) (m moment) {
 	for _, k := range st {
 		if f := g.feeds.named(k.feed); f != nil {
-			m = append(m, mark{f, k.seq})
+			m = append(m, mark{f, min(k.seq, f.recovered)})
 		}
 	}
 	return m

@@ -6,8 +6,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
 
@@ -133,6 +137,108 @@ func TestTopicMovesFromASlowBus(t *testing.T) {
 			c.nothing()
 			w.bus.set(func() { w.bus.still = false })
 			if got = append(got, c.payloads(2)...); !slices.Equal(got, []string{"away", "before", "behind"}) {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}
+
+// hookedTail tells when somebody looks at its end.
+type hookedTail struct {
+	mqttgw.Tail
+	look func()
+}
+
+func (h *hookedTail) Committed() uint64 {
+	n := h.Tail.Committed()
+	h.look()
+	return n
+}
+
+// An event that comes to the bus while a cut is made, and is not a device's, does not take the tail past the cut.
+func TestTopicMovesWhileTheBusIsBusy(t *testing.T) {
+	look := func() {}
+	w := newWorld(t, func(o *mqttgw.Options) {
+		tails := o.Tails
+		o.Limits.ProgressEvery = time.Hour // nobody but the cut looks at the end
+		o.Tails = func(bus string) (mqttgw.Tail, error) {
+			tail, err := tails(bus)
+			return &hookedTail{tail, func() { look() }}, err
+		}
+	})
+	w.move("u")
+	c, p, z := w.now.resume(packet.V5, "c", false), w.now.connect(packet.V5, "p"), w.now.connect(packet.V5, "z")
+	c.subscribe(1, "t")
+	z.subscribe(0, "z")
+	w.bus.set(func() { w.bus.still = true })
+	p.publish("t", "before")
+	look = sync.OnceFunc(func() {
+		rec := &event.Record{Event: event.Event{ID: "1", Source: "x", Type: "y", Data: []byte("z")}, MQTT: &event.Origin{Topic: "z", Version: 5}}
+		if err := w.bus2.Publish(context.Background(), "fleet", rec, func(error) {}); err != nil {
+			t.Error(err)
+		}
+		recv[*packet.Publish](z) // the tail is past it
+	})
+	w.move("u", "t")
+	p.publish("t", "behind")
+	c.nothing()
+	w.bus.set(func() { w.bus.still = false })
+	if got := c.payloads(2); !slices.Equal(got, []string{"before", "behind"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Mappings whose cut cannot be written down are not in force: a start would not know which messages came before the change.
+func TestMappingsWithoutACut(t *testing.T) {
+	w := newWorld(t)
+	w.move("u")
+	p := w.now.connect(packet.V5, "p")
+	w.log.set(func() { w.log.hold = true })
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := w.remapOn(ctx, "u", "t"); err == nil {
+		t.Error("a change is in force that is not written down")
+	}
+	w.log.release()
+	p.publish("t", "x")
+	if got := w.bus.records(); got[len(got)-1].MQTT == nil {
+		t.Error("the message went where mappings say that are not in force")
+	}
+}
+
+// A bus that is made anew, or comes from a backup, between two processes ends before what sessions and cuts say. It is served from
+// where it is, and keeps no other from being served.
+func TestBusMadeAnew(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		t.Run(fmt.Sprint("killed ", killed), func(t *testing.T) {
+			w := newWorld(t)
+			w.move("fleet/#")
+			c, p := w.now.resume(packet.V5, "c", false), w.now.connect(packet.V5, "p")
+			for range 5 {
+				p.publish("fleet/1", "old")
+			}
+			c.subscribe(1, "#")
+			c.leave()
+			for range 5 {
+				p.publish("fleet/1", "old")
+			}
+			w.move("fleet/#", "x") // a cut
+			p.publish("t", "behind the cut")
+			if killed {
+				w.bus2 = newMemoryBus()
+				w.kill()
+			} else {
+				w.now.cut()
+				w.now.stop()
+				w.bus, w.bus2, w.log, w.maps = w.bus.clone(), newMemoryBus(), w.log.clone(), w.newMaps()
+				w.begin()
+			}
+			p = w.now.connect(packet.V5, "p")
+			p.publish("fleet/1", "new")
+			p.publish("t", "last")
+			got := w.now.resume(packet.V5, "c", true).payloads(3)
+			slices.Sort(got)
+			if !slices.Equal(got, []string{"behind the cut", "last", "new"}) {
 				t.Errorf("got %q", got)
 			}
 		})

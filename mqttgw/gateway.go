@@ -245,15 +245,13 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	if err := g.opts.Mappings.serve(ctx, g); err != nil {
 		g.log.Warn("topic mappings are in force without a mark", "err", err)
 	}
-	// Wills come behind the cut: their topics may have moved.
-	for _, s := range parting {
-		g.publishWill(s, s.parting.will)
-	}
-	own.Go(func() { g.clock.run(working) })
 
-	// Nobody is let in before the tails have seen what a crash has left.
+	// Nobody is let in, and no will comes, before the tails have seen what a crash has left.
+	endClock := func() {}
 	if err = g.awaitTails(accepting, g.momentBy(func(f *feed) uint64 { return f.recovered })); err == nil {
 		g.births.load()
+		g.publishWills(accepting, parting)
+		endClock = g.startClock(working)
 		err = g.acceptAll(accepting, done, lns)
 	} else if ctx.Err() != nil {
 		err = nil
@@ -262,7 +260,9 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	g.disconnectAll(packet.ServerShuttingDown)
 	timer := time.AfterFunc(stopTime, g.stop) // whatever still waits for the log gives up then
 	g.conns.Wait()
+	endClock()
 	g.awaitWills()
+	g.clock.release(g.life)
 	timer.Stop()
 	endCommands() // it records what it ends
 	endRecorder()
@@ -302,6 +302,30 @@ func (g *Gateway) start(ctx context.Context) (parting []*session, err error) {
 		}
 	}
 	return parting, nil
+}
+
+// publishWills publishes what a start has found due, behind the cut of the start: topics may have moved.
+func (g *Gateway) publishWills(ctx context.Context, of []*session) {
+	for _, s := range of {
+		if ctx.Err() != nil {
+			return // the next start finds them again
+		}
+		s.mu.Lock()
+		w := s.parting.will
+		s.mu.Unlock()
+		g.publishWill(s, w)
+	}
+}
+
+// startClock runs the clock. What it returns ends it and waits for its goroutine.
+func (g *Gateway) startClock(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var own sync.WaitGroup
+	own.Go(func() { g.clock.run(ctx) })
+	return func() {
+		cancel()
+		own.Wait()
+	}
 }
 
 // awaitWills waits, while the gateway's life lasts, until the fate of all wills is known, so that the next start does not publish

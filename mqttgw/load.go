@@ -194,7 +194,7 @@ func (g *Gateway) restore(l *loaded) (parting []*session) {
 	g.recorder.began = [2]moment{began, began}
 	now := g.now()
 	for _, st := range l.cuts {
-		g.cut(cut{g.momentOf(st.moment), st.made})
+		g.restoreCut(cut{g.momentOf(st.moment), st.made})
 	}
 	g.restoreGroups(l)
 	missing := map[string]int{}
@@ -314,14 +314,15 @@ func (g *Gateway) restoreGroups(l *loaded) {
 // resume sets the share from what was written down. There are two records of one if its bus was gone and came again: what waited
 // then waits still.
 func (sh *share) resume(st shareState) {
-	exact := max(sh.exact, st.exact)
+	end := sh.feed.recovered
+	exact := max(sh.exact, min(st.exact, end))
 	if st.lags || !sh.position.lagging() && st.from >= sh.liveFrom {
 		sh.restore(st.streamState)
 	}
 	sh.exact = exact
 	sh.returned = slices.Concat(sh.returned, st.returned)
 	slices.Sort(sh.returned)
-	sh.returned = slices.Compact(sh.returned)
+	sh.returned = slices.DeleteFunc(slices.Compact(sh.returned), func(seq uint64) bool { return seq > end })
 }
 
 // lose notes that messages wait for a member on a bus that is not there. Nothing else runs yet.

@@ -71,13 +71,17 @@ func (m *Mappings) Set(ctx context.Context, revision uint64, all []*TopicMapping
 func (m *Mappings) replace(ctx context.Context, revision uint64, next map[string]*TopicMapping, all []*TopicMapping) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, markTime, errors.New("the log does not take the mark of a change of topic mappings"))
+	defer cancel()
 	if err := m.mark(ctx, revision, next); err != nil {
 		return err
 	}
-	m.byName, m.root = next, indexMappings(all)
-	if m.gateway != nil {
-		m.gateway.cutHere(printOf(next))
+	if g := m.gateway; g != nil {
+		if err := g.cutHere(ctx, printOf(next)); err != nil {
+			return errors.Join(err, g.cutHere(ctx, printOf(m.byName))) // the first may be found by a start all the same
+		}
 	}
+	m.byName, m.root = next, indexMappings(all)
 	return nil
 }
 
@@ -115,8 +119,6 @@ func (m *Mappings) mark(ctx context.Context, revision uint64, next map[string]*T
 	if m.gateway == nil || same {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, markTime, errors.New("the log does not take the mark of a change of topic mappings"))
-	defer cancel()
 	data, err := json.Marshal(markData(revision, next))
 	if err != nil {
 		return err
@@ -179,12 +181,13 @@ func (m *Mappings) serve(ctx context.Context, g *Gateway) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.gateway = g
+	ctx, cancel := context.WithTimeoutCause(ctx, markTime, errors.New("the log does not take the mark of the topic mappings"))
+	defer cancel()
 	set := m.byName
 	m.byName = nil
 	err := m.mark(ctx, 0, set)
 	m.byName = set
-	g.cutHere(printOf(set)) // they may have changed while no process ran
-	return errors.Join(opened, err)
+	return errors.Join(opened, err, g.cutHere(ctx, printOf(set))) // they may have changed while no process ran
 }
 
 // find returns the mapping of a topic, nil if there is none. mu is held for reading.

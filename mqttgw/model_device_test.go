@@ -130,9 +130,11 @@ func (d *modelDevice) connect(clean bool) bool {
 	clean = clean || d.unclean
 	d.unclean = clean
 	surely, possibly := d.alive()
-	if clean || !possibly {
-		// A clean start ends the session, and from the moment it is sent nobody knows. What has ended is not there, whether or not
-		// there is an answer that says so.
+	if !possibly { // whether or not there is an answer that says so
+		d.filters = map[string]bool{}
+	}
+	if clean {
+		// From the moment it is sent nobody knows.
 		d.forget()
 		surely, possibly = false, false
 	}

@@ -85,8 +85,11 @@ func (p *position) state() streamState {
 	return s
 }
 
-// restore sets the position from what was written down. A reader that did not lag was live at the checkpoint.
+// restore sets the position from what was written down. A reader that did not lag was live at the checkpoint. What is beyond the end
+// of the feed is of a bus that was there before this one.
 func (p *position) restore(s streamState) {
+	end := p.feed.recovered
+	s.from, s.exact = min(s.from, end+1), min(s.exact, end)
 	*p = position{feed: p.feed, exact: s.exact}
 	if s.lags {
 		p.behind, p.ahead = max(s.from, 1), s.ahead

@@ -151,19 +151,21 @@ func (s *session) whole() *record {
 	return r
 }
 
-// recordOver adds the record that the session has ended; while its will is on its way, what there is of it without a connection. mu is
+// recordEnd adds the record that the session has ended; while its will is on its way, what there is of it without a connection. mu is
 // held.
-func (s *session) recordOver(then func()) {
-	if s.parting != nil {
-		s.record(s.whole(), then)
-		return
+func (s *session) recordEnd() {
+	switch {
+	case !s.recorded:
+	case s.parting != nil:
+		s.record(s.whole(), nil)
+	default:
+		s.record(&record{kind: recordEnd}, func() { s.g.drop(s) })
 	}
-	s.record(&record{kind: recordEnd}, then)
 }
 
 // progress is what changes in a session while it is used. mu is held.
 func (s *session) progress() progress {
-	p := progress{online: s.online, doubtful: s.doubtful, armed: s.anyWill() != nil, deadline: s.deadline, due: s.due, streams: s.at.states()}
+	p := progress{online: s.online && s.parting == nil, doubtful: s.doubtful, armed: s.anyWill() != nil, deadline: s.deadline, due: s.due, streams: s.at.states()}
 	for i := range s.lost { // found again by the next start, which may have the bus
 		p.streams, p.flying = append(p.streams, s.lost[i].streamState), append(p.flying, s.lost[i].flying...)
 	}
@@ -252,8 +254,8 @@ func (c *conn) leave(clean bool) {
 		s.will = nil
 	}
 	s.fresh = nil // of a scan that this connection may still be at
-	w := s.park(c.g.now())
 	c.keepWill()
+	w := s.park(c.g.now())
 	s.at.fold()
 	back := s.giveBack()
 	s.dropLate()
@@ -332,7 +334,9 @@ func (g *Gateway) bury(s *session, r remains) {
 		delete(g.sessions, s.key)
 		g.metrics.sessions.Set(float64(len(g.sessions)))
 	}
-	g.mortal[s], g.ending[s.key] = struct{}{}, s // as long as its will is on its way
+	if s.recorded {
+		g.mortal[s], g.ending[s.key] = struct{}{}, s // until its end is written down
+	}
 	g.mu.Unlock()
 	g.clock.forget(s)
 	g.unhang(r.subs)
@@ -340,14 +344,8 @@ func (g *Gateway) bury(s *session, r remains) {
 		g.commands.notifyClient(s.key)
 	}
 	s.mu.Lock()
-	if s.recorded {
-		s.recordOver(nil)
-	}
-	parting := s.parting != nil
+	s.recordEnd()
 	s.mu.Unlock()
-	if !parting {
-		g.drop(s)
-	}
 	if r.will != nil {
 		g.publishWill(s, r.will.will)
 	}
@@ -356,7 +354,7 @@ func (g *Gateway) bury(s *session, r remains) {
 	}
 }
 
-// drop takes a session of which nothing is left out of the books.
+// drop takes a session of which nothing is left, in SESSIONS either, out of the books.
 func (g *Gateway) drop(s *session) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

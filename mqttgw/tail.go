@@ -30,6 +30,7 @@ type tailer struct {
 // runTail delivers everything behind tailPos as it is committed, until ctx is done. Nothing in it waits for a client.
 func (f *feed) runTail(ctx context.Context) {
 	t := &tailer{f: f, g: f.g}
+	f.failing.Store(false)
 	var entries []eventlog.Entry
 	for ctx.Err() == nil {
 		err := f.tail.Wait(ctx, f.routed.Load())

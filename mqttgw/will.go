@@ -32,19 +32,25 @@ func (s *session) part() *parting {
 	return s.parting
 }
 
+// partIfDue is part if the delay of the will of an away session has passed; else it returns nil. mu is held.
+func (s *session) partIfDue(now time.Time) *parting {
+	if s.will == nil || s.due.IsZero() || now.Before(s.due) {
+		return nil
+	}
+	return s.part()
+}
+
 // parted is called when the fate of the will on its way is known.
 func (s *session) parted() {
 	s.mu.Lock()
-	p, ended := s.parting, s.ended
+	p := s.parting
 	s.parting = nil
-	if ended && s.recorded {
-		s.recordOver(nil)
+	if s.ended {
+		s.recordEnd()
+	} else {
+		s.changed()
 	}
-	s.changed()
 	s.mu.Unlock()
-	if ended {
-		s.g.drop(s)
-	}
 	close(p.known)
 }
 
@@ -57,15 +63,12 @@ func (s *session) anyWill() *will {
 }
 
 // awaitWill waits until the fate of a will on its way is known. A client is not told that it is connected before that: the next process
-// might publish the will after what the client publishes now. The session may be nil.
+// might publish the will after what the client publishes now.
 func (c *conn) awaitWill(s *session) error {
-	if s == nil {
-		return nil
-	}
 	s.mu.Lock()
-	p := s.parting
+	p, recorded := s.parting, s.recorded
 	s.mu.Unlock()
-	if p == nil {
+	if p == nil || !recorded {
 		return nil
 	}
 	timer := time.NewTimer(c.g.limits.ConnectTimeout)
@@ -162,7 +165,10 @@ func (g *Gateway) storeWill(s *session, w *will) {
 	mappings.mu.RLock()
 	defer mappings.mu.RUnlock()
 	mapping := mappings.find(w.topic)
-	rec, err := g.eventOf(s.key, s.version, event.MQTTSource(g.opts.Name, s.key.clientID), &w.incoming, mapping)
+	s.mu.Lock()
+	version := s.version
+	s.mu.Unlock()
+	rec, err := g.eventOf(s.key, version, event.MQTTSource(g.opts.Name, s.key.clientID), &w.incoming, mapping)
 	if err == nil {
 		// The gateway may be stopping, and then above all the will is due.
 		ctx, cancel := context.WithTimeout(context.Background(), settleTime)

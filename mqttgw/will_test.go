@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +32,11 @@ func (b *memoryBus) count() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.entries)
+}
+
+// wills is how many wills are in the log.
+func (w *world) wills() int {
+	return len(slices.DeleteFunc(w.bus.records(), func(r *event.Record) bool { return r.MQTT == nil || r.MQTT.Topic != "gone" }))
 }
 
 // The will comes after its delay or at the end of the session, whichever is first.
@@ -217,24 +223,17 @@ func TestWillsSurviveAKill(t *testing.T) {
 
 // A will that is on its way to its bus when the process is killed is published by the next one, and not by the one after that.
 func TestWillOnItsWayAtAKill(t *testing.T) {
-	clean := func(w *world, _ *client) {
-		nc, err := w.now.dial()
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		w.t.Cleanup(func() { nc.Close() })
+	ended := func(w *world, end func()) {
 		before := w.log.Committed()
-		c := client{Conn: nc, t: w.t, v: packet.V5}
-		c.send(&packet.Connect{Version: packet.V5, CleanStart: true, ClientID: []byte("c")})
-		w.bus.await(w.t, "the will", func() bool { return len(w.bus.held) == 1 })
-		eventually(w.t, "the end of the session is written down", func() bool { return w.log.Committed() > before })
-	}
-	lost := func(w *world, c *client) {
-		before := w.log.Committed()
-		c.Close()
+		end()
 		w.bus.await(w.t, "the will", func() bool { return len(w.bus.held) == 1 })
 		eventually(w.t, "the end of the connection is written down", func() bool { return w.log.Committed() > before })
 	}
+	clean := func(w *world, _ *client) {
+		c := w.now.open(packet.V5)
+		ended(w, func() { c.send(&packet.Connect{Version: packet.V5, CleanStart: true, ClientID: []byte("c")}) })
+	}
+	lost := func(w *world, c *client) { ended(w, func() { c.Close() }) }
 	for _, tt := range []struct {
 		name    string
 		with    func(*packet.Connect)
@@ -245,8 +244,9 @@ func TestWillOnItsWayAtAKill(t *testing.T) {
 		{"kept session", delayed(0, 60), lost, true},
 		{"at the end of the session", delayed(30, 60), clean, false},
 		{"session ended by DISCONNECT", delayed(0, 60), func(w *world, c *client) {
-			c.send(&packet.Disconnect{Kind: packet.TypeDisconnect, Code: packet.DisconnectWithWill, Properties: packet.Properties(nil).AppendInt(packet.SessionExpiry, 0)})
-			lost(w, c)
+			ended(w, func() {
+				c.send(&packet.Disconnect{Kind: packet.TypeDisconnect, Code: packet.DisconnectWithWill, Properties: packet.Properties(nil).AppendInt(packet.SessionExpiry, 0)})
+			})
 		}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -258,9 +258,8 @@ func TestWillOnItsWayAtAKill(t *testing.T) {
 				w.kill()
 				w.now.connect(packet.V5, "other") // so it has started
 				w.settled()
-				wills := slices.DeleteFunc(w.bus.records(), func(r *event.Record) bool { return r.MQTT == nil || r.MQTT.Topic != "gone" })
-				if len(wills) != 1 {
-					t.Errorf("%d wills, want 1", len(wills))
+				if got := w.wills(); got != 1 {
+					t.Errorf("%d wills, want 1", got)
 				}
 			}
 			w.now.resume(packet.V5, "c", tt.present)
@@ -277,8 +276,10 @@ func TestReturnWhileTheWillIsOnItsWay(t *testing.T) {
 			w.bus.set(func() { w.bus.hold = true })
 			c.Close()
 			w.bus.await(t, "the will", func() bool { return len(w.bus.held) == 1 })
-			if _, ack := w.now.tryConnect(packet.V5, "c", delayed(0, 60)); ack.Code != packet.ServerUnavailable {
-				t.Errorf("CONNACK %v, want %v", ack.Code, packet.ServerUnavailable)
+			for range 2 {
+				if _, ack := w.now.tryConnect(packet.V5, "c", delayed(0, 60)); ack.Code != packet.ServerUnavailable {
+					t.Errorf("CONNACK %v, want %v", ack.Code, packet.ServerUnavailable)
+				}
 			}
 			w.bus.release(-1)
 			w.now.resume(packet.V5, "c", expiry > 0).leave()
@@ -287,6 +288,81 @@ func TestReturnWhileTheWillIsOnItsWay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Without sessions that are kept there is nothing that a kill could bring back, and so nothing to wait for.
+func TestReturnWithoutSessions(t *testing.T) {
+	s := start(t)
+	c := s.connect(packet.V5, "c", delayed(0, 0))
+	s.bus.set(func() { s.bus.hold = true })
+	c.Close()
+	s.bus.await(t, "the will", func() bool { return len(s.bus.held) == 1 })
+	s.connect(packet.V5, "c")
+	s.bus.release(-1)
+}
+
+// A will whose delay is over when the client returns is published, though the clock has not come to it, and also if the process is
+// killed while the client waits for that.
+func TestWillThatWasDueAtTheReturn(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		t.Run(fmt.Sprint("killed ", killed), func(t *testing.T) {
+			var late atomic.Int64
+			w := newWorld(t, func(o *mqttgw.Options) {
+				o.Now = func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
+			})
+			c := w.now.connect(packet.V5, "c", delayed(3600, 7200))
+			c.subscribe(1, "f/#")
+			w.move("f/#")
+			w.bus.set(func() { w.bus.hold = true })
+			c.Close()
+			eventually(t, "the client is away", func() bool { return !w.now.gateway.Clients("", true)[0].Online })
+			late.Store(int64(time.Hour))
+			returns := w.now.open(packet.V5)
+			p := &packet.Connect{Version: packet.V5, ClientID: []byte("c")}
+			delayed(3600, 7200)(p)
+			returns.send(p)
+			w.bus.await(t, "the will", func() bool { return len(w.bus.held) == 1 })
+			if killed {
+				before := w.log.Committed()
+				w.now.connect(packet.V5, "p").publish("f/1", "x") // the session has missed something, which is written down
+				eventually(t, "the session is written down", func() bool { return w.log.Committed() > before })
+				w.kill()
+				w.now.resume(packet.V5, "c", true)
+			} else {
+				w.bus.release(-1)
+				if ack := recv[*packet.Connack](returns); !ack.SessionPresent {
+					t.Error("the session is gone")
+				}
+			}
+			if got := w.wills(); got != 1 {
+				t.Errorf("%d wills, want 1", got)
+			}
+		})
+	}
+}
+
+// A will that becomes due during a stop is left to the next start.
+func TestWillThatIsDueDuringAStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, bus := &memoryLog{}, newMemoryBus()
+		on := func(o *mqttgw.Options) { o.Sessions, o.Publisher, o.Tail = log, bus, bus }
+		s := startPipes(t, on)
+		s.connect(packet.V5, "c", delayed(2, 60)).Close()
+		synctest.Wait()
+		log.set(func() { log.hold = true })
+		go func() {
+			time.Sleep(2500 * time.Millisecond)
+			log.release()
+		}()
+		s.stop()
+		s = startPipes(t, on)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if bus.count() != 1 {
+			t.Errorf("%d wills, want 1", bus.count())
+		}
+		s.stop()
+	})
 }
 
 // A stop publishes wills that are due then, and keeps those with a delay.

@@ -130,13 +130,15 @@ func (d *modelDevice) connect(clean bool) bool {
 	clean = clean || d.unclean
 	d.unclean = clean
 	surely, possibly := d.alive()
-	if !possibly { // whether or not there is an answer that says so
+	if clean || !possibly {
+		// A clean start ends the session, and from the moment it is sent nobody knows. What has ended is not there, whether or not
+		// there is an answer that says so: nothing is owed. What may come is known by the answer.
 		d.filters = map[string]bool{}
-	}
-	if clean {
-		// From the moment it is sent nobody knows.
-		d.forget()
+		d.m.release(d)
 		surely, possibly = false, false
+	}
+	if !clean && !possibly {
+		d.received = map[uint16]bool{}
 	}
 	p, asked := d.hello(clean)
 	d.m.note("%s connects, clean %v, expiry %v, will %v", d.name, clean, asked, p.Will != nil)
@@ -307,7 +309,7 @@ func (d *modelDevice) deliver(n int, p *packet.Publish) {
 	if p.QoS != min(s.qos, d.qos) || string(p.Topic) != s.topic {
 		d.m.fail("%s got message %d with QoS %d under %s", d.name, n, p.QoS, p.Topic)
 	}
-	if s.will == nil && !s.may[to] {
+	if again := p.Dup && d.member; s.will == nil && !s.may[to] && !again { // what was sent before the group has ended goes on
 		d.m.fail("%s got message %d, to which it was not subscribed", d.name, n)
 	}
 	d.checkExpiry(n, p)

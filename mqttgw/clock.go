@@ -116,16 +116,16 @@ func (k *clock) run(ctx context.Context) {
 		case <-k.wake:
 		case <-timer.C:
 		}
-		if wait, any := k.ring(k.g.now()); any {
+		if wait, any := k.ring(ctx, k.g.now()); any {
 			timer.Reset(wait)
 		}
 		k.release(ctx)
 	}
 }
 
-// ring does what is due and returns the time until the next alarm.
-func (k *clock) ring(now time.Time) (wait time.Duration, any bool) {
-	for {
+// ring does what is due and returns the time until the next alarm. When ctx is done it leaves the rest to the next start.
+func (k *clock) ring(ctx context.Context, now time.Time) (wait time.Duration, any bool) {
+	for ctx.Err() == nil {
 		k.mu.Lock()
 		if len(k.heap) == 0 {
 			k.mu.Unlock()
@@ -139,6 +139,7 @@ func (k *clock) ring(now time.Time) (wait time.Duration, any bool) {
 		k.mu.Unlock()
 		k.g.overdue(s, now)
 	}
+	return 0, false
 }
 
 // overdue looks whether something is due in a session.
@@ -157,7 +158,7 @@ func (g *Gateway) overdue(s *session, now time.Time) {
 	w := s.partIfDue(now)
 	s.mu.Unlock()
 	if w != nil {
-		g.publishWill(s, w.will)
+		g.publishWill(s)
 	}
 	g.clock.watch(s)
 }

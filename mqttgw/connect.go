@@ -325,7 +325,7 @@ func (c *conn) comeBack(s *session) (away awayState, present bool) {
 	away, s.online = s.awayState(), true
 	s.mu.Unlock()
 	if w != nil {
-		c.g.publishWill(s, w.will)
+		c.g.publishWill(s)
 	}
 	return away, true
 }

@@ -23,10 +23,12 @@ type cuts struct {
 // cut is one of them. Immutable.
 type cut struct {
 	moment
-	made uint64 // which mappings it has put in force, see Mappings
+	made uint64 // which mappings it has put in force, see Mappings; notInForce = none, as far as is known
 }
 
 const (
+	notInForce = 0
+
 	maxCuts = 32
 	// cutTime is how long a tail waits at a cut for one that fails: a bus that cannot be read must not keep the others from their
 	// subscribers.
@@ -51,24 +53,24 @@ func (c *cuts) all() []cut {
 func (c cut) state() cutState { return cutState{c.moment.state(), c.made} }
 
 // cutHere makes a cut at the ends of the feeds, if the mappings are others than at the last one, and returns when it is written down:
-// a start that did not find it would make one behind what the new mappings have made already. The caller keeps publishes back meanwhile.
+// a start that did not find it would make one behind what the new mappings have made already. Which mappings it puts in force is
+// written down after that: if it fails, they may never be. The caller keeps publishes back meanwhile.
 func (g *Gateway) cutHere(ctx context.Context, made uint64) error {
 	if all := g.cuts.all(); len(all) > 0 && all[len(all)-1].made == made {
 		return nil
 	}
 	here := slices.DeleteFunc(g.ends(), func(k mark) bool { return k.feed.lane == laneDown }) // which waits for nobody
-	c := cut{here, made}
-	g.cuts.add(c)
+	if g.recorder != nil {
+		done := make(chan struct{})
+		g.recorder.add(&record{kind: recordCut, cut: cut{here, notInForce}.state()}, func() { close(done) })
+		if err := g.recorder.await(ctx, done); err != nil {
+			return fmt.Errorf("write down a change of topic mappings: %w", err)
+		}
+		g.recorder.add(&record{kind: recordCut, cut: cut{here, made}.state()}, nil)
+	}
+	g.cuts.add(cut{here, made})
 	for _, k := range here {
 		k.feed.cut(here)
-	}
-	if g.recorder == nil {
-		return nil
-	}
-	done := make(chan struct{})
-	g.recorder.add(&record{kind: recordCut, cut: c.state()}, func() { close(done) })
-	if err := g.recorder.await(ctx, done); err != nil {
-		return fmt.Errorf("write down a change of topic mappings: %w", err)
 	}
 	return nil
 }
@@ -127,8 +129,8 @@ func (m moment) fails() bool {
 	return !slices.ContainsFunc(m, func(k mark) bool { return k.feed.routed.Load() < k.seq && !k.feed.failing.Load() })
 }
 
-// upToCut leaves out of what a subscriber has read from a sequence on what is behind a cut that the tail has not passed: there the
-// reader is live, and goes on when the tails of the other feeds have come to the cut too. The tail may be some events beyond, which
+// upToCut leaves out of what was read from a sequence on what is behind a cut that the tail has not passed: there a subscriber is
+// live, and goes on when the tails of the other feeds have come to the cut too. The tail may be some events beyond, which
 // have come while the cut was made: those are nobody's who publishes to a topic.
 func (f *feed) upToCut(from uint64, r *reading) {
 	f.mu.Lock()

@@ -87,6 +87,11 @@ func (fs *feeds) begin(kept momentState) error {
 	}
 	for _, f := range fs.all() {
 		end := f.tail.Committed()
+		if v := fs.g.opts.Retained; v != nil && v.positionOf(f.name) > end { // of a bus that was there before this one
+			if err := v.begin(f.name, end); err != nil {
+				return err
+			}
+		}
 		at, known := kept.at(f.name)
 		if known {
 			f.begin(min(at, end), end)

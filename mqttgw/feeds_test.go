@@ -206,6 +206,27 @@ func TestMappingsWithoutACut(t *testing.T) {
 	}
 }
 
+// A bus that is not served any more does not make a session that has everything from it one that has lost something, whenever the
+// process is killed.
+func TestKilledWhenABusIsNoLongerServed(t *testing.T) {
+	w := newWorld(t, func(o *mqttgw.Options) { o.Limits.ProgressEvery = time.Hour })
+	w.move("fleet/#")
+	c, p := w.now.resume(packet.V5, "c", false), w.now.connect(packet.V5, "p")
+	c.subscribe(1, "fleet/#")
+	c.leave()
+	p.publish("fleet/1", "x")
+	c = w.now.resume(packet.V5, "c", true) // it is written down that it lags
+	if got := c.payloads(1); got[0] != "x" {
+		t.Errorf("got %q", got)
+	}
+	c.leave()
+	w.move()
+	eventually(t, "the bus is not served any more", func() bool { return slices.Equal(w.now.gateway.Feeds(), []string{"devices"}) })
+	w.now.resume(packet.V5, "another", false) // which is written down
+	w.kill()
+	w.now.resume(packet.V5, "c", true)
+}
+
 // A bus that is made anew, or comes from a backup, between two processes ends before what sessions and cuts say. It is served from
 // where it is, and keeps no other from being served.
 func TestBusMadeAnew(t *testing.T) {

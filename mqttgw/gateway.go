@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"math"
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -146,7 +149,8 @@ type Gateway struct {
 	holders  map[sessionKey]*conn    // guarded by mu; who holds a client id now
 	sessions map[sessionKey]*session // guarded by mu; those that outlive their connection
 	mortal   map[*session]struct{}   // guarded by mu; those that are recorded for their will only
-	ending   map[sessionKey]*session // guarded by mu; those that have ended and whose will is on its way
+	ending   map[sessionKey]*session // guarded by mu; those that have ended, until that is written down
+	wills    map[*parting]struct{}   // guarded by mu; those that the log has, until it has said what became of them
 	open     map[*conn]struct{}      // guarded by mu; every connection that is being served
 	stopping bool                    // guarded by mu
 }
@@ -180,7 +184,7 @@ func New(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		opts: o, limits: o.Limits.withDefaults(), log: o.Logger.With("component", "mqtt"), metrics: m, now: o.Now,
-		base: "mqtt://" + url.PathEscape(o.Name) + "/", holders: map[sessionKey]*conn{}, seen: map[sessionKey]seen{}, kin: kin{}, peers: map[string]*conn{}, sessions: map[sessionKey]*session{}, mortal: map[*session]struct{}{}, ending: map[sessionKey]*session{}, open: map[*conn]struct{}{},
+		base: "mqtt://" + url.PathEscape(o.Name) + "/", holders: map[sessionKey]*conn{}, seen: map[sessionKey]seen{}, kin: kin{}, peers: map[string]*conn{}, sessions: map[sessionKey]*session{}, mortal: map[*session]struct{}{}, ending: map[sessionKey]*session{}, wills: map[*parting]struct{}{}, open: map[*conn]struct{}{},
 		hashing: make(chan struct{}, hashersAtOnce()),
 	}
 	g.failures = newFailures(g.limits)
@@ -250,8 +254,8 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	endClock := func() {}
 	if err = g.awaitTails(accepting, g.momentBy(func(f *feed) uint64 { return f.recovered })); err == nil {
 		g.births.load()
-		g.publishWills(accepting, parting)
-		endClock = g.startClock(working)
+		parting = g.publishWills(accepting, parting, startTime)
+		endClock = g.startClock(working, parting)
 		err = g.acceptAll(accepting, done, lns)
 	} else if ctx.Err() != nil {
 		err = nil
@@ -304,40 +308,41 @@ func (g *Gateway) start(ctx context.Context) (parting []*session, err error) {
 	return parting, nil
 }
 
-// publishWills publishes what a start has found due, behind the cut of the start: topics may have moved.
-func (g *Gateway) publishWills(ctx context.Context, of []*session) {
-	for _, s := range of {
-		if ctx.Err() != nil {
-			return // the next start finds them again
-		}
-		s.mu.Lock()
-		w := s.parting.will
-		s.mu.Unlock()
-		g.publishWill(s, w)
+// startTime is how long a start hands wills to the log before it lets clients in.
+const startTime = time.Second
+
+// publishWills publishes what a start has found due, behind the cut of the start: topics may have moved. It returns the rest when
+// ctx is done or most of the time is over.
+func (g *Gateway) publishWills(ctx context.Context, of []*session, most time.Duration) (rest []*session) {
+	begun := time.Now()
+	for len(of) > 0 && ctx.Err() == nil && time.Since(begun) < most {
+		g.publishWill(of[0])
+		of = of[1:]
 	}
+	return of
 }
 
-// startClock runs the clock. What it returns ends it and waits for its goroutine.
-func (g *Gateway) startClock(ctx context.Context) (end func()) {
+// startClock runs the clock, after the wills that the start has left. What it returns ends it and waits for its goroutine.
+func (g *Gateway) startClock(ctx context.Context, wills []*session) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var own sync.WaitGroup
-	own.Go(func() { g.clock.run(ctx) })
+	own.Go(func() {
+		g.publishWills(ctx, wills, math.MaxInt64)
+		g.clock.run(ctx)
+	})
 	return func() {
 		cancel()
 		own.Wait()
 	}
 }
 
-// awaitWills waits, while the gateway's life lasts, until the fate of all wills is known, so that the next start does not publish
-// them again.
+// awaitWills waits, while the gateway's life lasts, until the fate of all wills that the log has is known, so that the next start does
+// not publish them again.
 func (g *Gateway) awaitWills() {
-	for _, s := range g.allSessions() {
-		s.mu.Lock()
-		p := s.parting
-		s.mu.Unlock()
-		if p == nil {
-			continue
-		}
+	g.mu.Lock()
+	wills := slices.Collect(maps.Keys(g.wills))
+	g.mu.Unlock()
+	for _, p := range wills {
 		select {
 		case <-p.known:
 		case <-g.life.Done():

@@ -63,10 +63,12 @@ func (l *loaded) apply(r *record) {
 		delete(l.groups, r.group.filter)
 		return
 	case recordCut:
-		if !slices.ContainsFunc(l.cuts, func(c cutState) bool { return c.made == r.cut.made && slices.Equal(c.moment, r.cut.moment) }) {
-			l.cuts = append(l.cuts, r.cut)
-			l.cuts = l.cuts[max(0, len(l.cuts)-maxCuts):]
+		if i := slices.IndexFunc(l.cuts, func(c cutState) bool { return slices.Equal(c.moment, r.cut.moment) }); i >= 0 {
+			l.cuts[i].made = max(l.cuts[i].made, r.cut.made) // it is in force now
+			return
 		}
+		l.cuts = append(l.cuts, r.cut)
+		l.cuts = l.cuts[max(0, len(l.cuts)-maxCuts):]
 		return
 	}
 	if r.fence < l.fences[r.epoch] {
@@ -191,7 +193,7 @@ func (g *groupState) fly(f flightState) {
 // sessions whose wills are on their way, for the caller to publish.
 func (g *Gateway) restore(l *loaded) (parting []*session) {
 	began := g.markedAll()
-	g.recorder.began = [2]moment{began, began}
+	g.recorder.began, g.recorder.said = [2]moment{began, began}, began
 	now := g.now()
 	for _, st := range l.cuts {
 		g.restoreCut(cut{g.momentOf(st.moment), st.made})
@@ -363,7 +365,8 @@ func (g *Gateway) restoreLists(s *session, st *sessionState, l *loaded) {
 			continue
 		}
 		fl := flight{feed: g.feeds.named(f.feed), seq: f.seq, id: f.id, stage: f.stage, stored: f.topic != "", command: f.command}
-		gone := fl.feed == nil && !fl.stored || fl.command && !g.restoreOrder(s, &fl) // of a bus that is gone, or a command that has ended
+		anew := fl.feed != nil && !fl.stored && !fl.command && fl.seq > fl.feed.recovered                    // of a bus that was there before this one
+		gone := anew || fl.feed == nil && !fl.stored || fl.command && !g.restoreOrder(s, &fl) // of a bus that is gone, or a command that has ended
 		if f.group != "" {
 			i := s.find(f.group)
 			if gone = gone || f.stage == stageQoS1 || i < 0; !gone { // with QoS 1 the group has it

@@ -57,6 +57,9 @@ func (m *Mappings) Set(ctx context.Context, revision uint64, all []*TopicMapping
 		if err := g.feeds.open(ctx, busesOf(next)); err != nil {
 			return err
 		}
+		if err := g.recorded(ctx); err != nil { // before publishes are kept back
+			return err
+		}
 	}
 	if err := m.replace(ctx, revision, next, all); err != nil {
 		return err
@@ -78,11 +81,21 @@ func (m *Mappings) replace(ctx context.Context, revision uint64, next map[string
 	}
 	if g := m.gateway; g != nil {
 		if err := g.cutHere(ctx, printOf(next)); err != nil {
-			return errors.Join(err, g.cutHere(ctx, printOf(m.byName))) // the first may be found by a start all the same
+			return err
 		}
 	}
 	m.byName, m.root = next, indexMappings(all)
 	return nil
+}
+
+// recorded waits until something can be written down about sessions, for markTime at most.
+func (g *Gateway) recorded(ctx context.Context) error {
+	if g.recorder == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, markTime, errors.New("sessions cannot be written"))
+	defer cancel()
+	return g.recorder.flush(ctx)
 }
 
 // printOf tells sets of mappings apart by where they send topics.
@@ -92,7 +105,7 @@ func printOf(set map[string]*TopicMapping) uint64 {
 		t := set[name]
 		fmt.Fprintf(h, "%q %q %q %t\n", name, t.Filter, t.Bus, t.Down)
 	}
-	return h.Sum64()
+	return max(h.Sum64(), notInForce+1)
 }
 
 // busesOf returns the buses that mappings name.
@@ -173,7 +186,8 @@ func markData(revision uint64, set map[string]*TopicMapping) any {
 	return d
 }
 
-// serve makes the mappings those of a gateway that publishes, and marks the first ones.
+// serve makes the mappings those of a gateway that publishes, and marks the first ones. It returns when the cut that they need is
+// written down, or ctx is done.
 func (m *Mappings) serve(ctx context.Context, g *Gateway) error {
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -181,11 +195,11 @@ func (m *Mappings) serve(ctx context.Context, g *Gateway) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.gateway = g
-	ctx, cancel := context.WithTimeoutCause(ctx, markTime, errors.New("the log does not take the mark of the topic mappings"))
+	marking, cancel := context.WithTimeoutCause(ctx, markTime, errors.New("the log does not take the mark of the topic mappings"))
 	defer cancel()
 	set := m.byName
 	m.byName = nil
-	err := m.mark(ctx, 0, set)
+	err := m.mark(marking, 0, set)
 	m.byName = set
 	return errors.Join(opened, err, g.cutHere(ctx, printOf(set))) // they may have changed while no process ran
 }

@@ -89,6 +89,9 @@ func (p *position) state() streamState {
 // of the feed is of a bus that was there before this one.
 func (p *position) restore(s streamState) {
 	end := p.feed.recovered
+	if s.from > end+1 || slices.ContainsFunc(s.ahead, func(a span) bool { return a.to > end }) {
+		s.ahead = nil
+	}
 	s.from, s.exact = min(s.from, end+1), min(s.exact, end)
 	*p = position{feed: p.feed, exact: s.exact}
 	if s.lags {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,6 +57,7 @@ type recorder struct {
 	size     int64  // bytes written since the last snapshot, which is included
 	snapshot int64  // bytes of the last snapshot
 	refused  bool   // the log's last refusal was logged
+	said     moment // the last checkpoint
 }
 
 // batch is a message of records, without its head, and what waits for its commit.
@@ -75,6 +77,19 @@ var errRecorderEnded = errors.New("sessions are not recorded any more")
 
 func newRecorder(g *Gateway, log SessionLog) *recorder {
 	return &recorder{g: g, log: log, wake: make(chan struct{}, 1), broken: make(chan struct{})}
+}
+
+// ended reports whether nothing is written any more; a nil recorder never wrote.
+func (r *recorder) ended() bool {
+	if r == nil {
+		return false
+	}
+	select {
+	case <-r.broken:
+		return true
+	default:
+		return false
+	}
 }
 
 // add adds a record and runs then, if it is not nil, after its commit, in the recorder's goroutine. It does not block.
@@ -211,6 +226,7 @@ func (r *recorder) end(err error) {
 	r.full, r.waiting, r.buf = nil, nil, nil
 	r.mu.Unlock()
 	close(r.broken)
+	r.g.dropEnded()
 	r.g.log.Error("sessions are not recorded any more", "err", err)
 }
 
@@ -251,10 +267,11 @@ func (r *recorder) write(ctx context.Context, flush bool) error {
 		todo = []batch{{}}
 	}
 	for i, b := range todo {
-		at := r.g.markedAll()
+		at := r.marked()
 		if i == len(todo)-1 && flush {
 			at = checkpoint
 		}
+		r.said = at
 		if err := r.commit(ctx, append(beginRecords(make([]byte, 0, 64+len(b.records)), at.state()), b.records...)); err != nil {
 			return err
 		}
@@ -266,6 +283,18 @@ func (r *recorder) write(ctx context.Context, flush bool) error {
 		}
 	}
 	return nil
+}
+
+// marked is the last checkpoint, with the feeds that have come since. One that has ended since stays until all that has changed is
+// written: sessions may stand there as having something to get from it.
+func (r *recorder) marked() moment {
+	at := r.g.markedAll()
+	for _, k := range r.said {
+		if !slices.ContainsFunc(at, func(x mark) bool { return x.feed == k.feed }) {
+			at = append(at, mark{k.feed, k.feed.marked.Load()})
+		}
+	}
+	return at
 }
 
 // encodeChanged adds the records of what has changed. Groups come first: what they have handed out is in flight in a
@@ -377,7 +406,7 @@ func (r *recorder) compact(ctx context.Context) error {
 		return err
 	}
 	if r.last < first { // what is trimmed may hold the last checkpoint
-		if err := r.commit(ctx, beginRecords(nil, r.g.markedAll().state())); err != nil {
+		if err := r.commit(ctx, beginRecords(nil, r.marked().state())); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@
 package mqttgw
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -159,7 +160,7 @@ func (s *session) recordEnd() {
 	case s.parting != nil:
 		s.record(s.whole(), nil)
 	default:
-		s.record(&record{kind: recordEnd}, func() { s.g.drop(s) })
+		s.record(&record{kind: recordEnd}, func() { s.g.drop(s) }) // without a recorder dropEnded does
 	}
 }
 
@@ -267,7 +268,7 @@ func (c *conn) leave(clean bool) {
 		f.group.putBack(f)
 	}
 	if w != nil {
-		c.g.storeWill(s, w.will)
+		c.g.storeWill(s)
 	}
 	if over {
 		c.g.endSession(s)
@@ -346,11 +347,29 @@ func (g *Gateway) bury(s *session, r remains) {
 	s.mu.Lock()
 	s.recordEnd()
 	s.mu.Unlock()
+	if g.recorder.ended() {
+		g.dropEnded()
+	}
 	if r.will != nil {
-		g.publishWill(s, r.will.will)
+		g.publishWill(s)
 	}
 	if r.fence != 0 && g.opts.Owners != nil {
 		g.clock.giveUp(s.key, r.fence)
+	}
+}
+
+// dropEnded drops the sessions that have ended and whose end nobody writes down any more.
+func (g *Gateway) dropEnded() {
+	g.mu.Lock()
+	ending := slices.Collect(maps.Values(g.ending))
+	g.mu.Unlock()
+	for _, s := range ending {
+		s.mu.Lock()
+		over := s.parting == nil
+		s.mu.Unlock()
+		if over {
+			g.drop(s)
+		}
 	}
 }
 

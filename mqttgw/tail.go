@@ -63,6 +63,7 @@ func (t *tailer) step(ctx context.Context, entries []eventlog.Entry) ([]eventlog
 	if err != nil {
 		return entries, err
 	}
+	f.upToCut(from, &r) // that was made since
 	entries = r.entries
 	if r.gone > 0 {
 		f.lost(sessionKey{}, everySubscriber, from, r.gone) // retention has overtaken the tail, which takes hours of standstill

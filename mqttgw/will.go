@@ -52,6 +52,9 @@ func (s *session) parted() {
 	}
 	s.mu.Unlock()
 	close(p.known)
+	if s.g.recorder.ended() {
+		s.g.dropEnded()
+	}
 }
 
 // anyWill is the will that is not published yet, as far as is known; nil = none. mu is held.
@@ -123,9 +126,12 @@ func (c *conn) keepWill() {
 }
 
 // publishWill is storeWill for a will that comes later than the end of its connection: the rights may be others by now.
-func (g *Gateway) publishWill(s *session, w *will) {
+func (g *Gateway) publishWill(s *session) {
+	s.mu.Lock()
+	w := s.parting.will
+	s.mu.Unlock()
 	if g.mayWill(s.key, w) {
-		g.storeWill(s, w)
+		g.storeWill(s)
 		return
 	}
 	g.refuseWill(s.key, w)
@@ -156,18 +162,21 @@ func (g *Gateway) refuseWill(k sessionKey, w *will) {
 }
 
 // storeWill hands the will that is on its way to the log.
-func (g *Gateway) storeWill(s *session, w *will) {
+func (g *Gateway) storeWill(s *session) {
+	s.mu.Lock()
+	p, version := s.parting, s.version
+	s.mu.Unlock()
+	w := p.will
+	g.handOver(p, true)
 	done := func(err error) {
 		g.willDone(s, w.qos, err)
 		s.parted()
+		g.handOver(p, false)
 	}
 	mappings := g.opts.Mappings
 	mappings.mu.RLock()
 	defer mappings.mu.RUnlock()
 	mapping := mappings.find(w.topic)
-	s.mu.Lock()
-	version := s.version
-	s.mu.Unlock()
 	rec, err := g.eventOf(s.key, version, event.MQTTSource(g.opts.Name, s.key.clientID), &w.incoming, mapping)
 	if err == nil {
 		// The gateway may be stopping, and then above all the will is due.
@@ -177,6 +186,17 @@ func (g *Gateway) storeWill(s *session, w *will) {
 	}
 	if err != nil {
 		done(err)
+	}
+}
+
+// handOver notes the wills that the log has, and of which it has not said what became of them.
+func (g *Gateway) handOver(p *parting, has bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if has {
+		g.wills[p] = struct{}{}
+	} else {
+		delete(g.wills, p)
 	}
 }
 

@@ -31,6 +31,8 @@ type RedriveEntry struct {
 	Filter *JobFilter `json:"filter,omitempty"` // of a job that was made, as all below
 	Count  uint64     `json:"count,omitempty"`  // how many it selected, 1 for an event
 	Why    string     `json:"why,omitempty"`
+
+	RequestID string `json:"requestId,omitempty"` // of the API; "" = none, or written before it was noted
 }
 
 // auditKept is how many entries are kept at most, the newest. They go with JOBS after 31 days.
@@ -59,11 +61,11 @@ func (m *jobs) enter(e RedriveEntry) {
 // made is the entry of a job's first message, changed that of one that has another state because somebody has asked for it.
 func (r *jobRecord) made(seq uint64) RedriveEntry {
 	f := r.Filter
-	return RedriveEntry{Seq: seq, At: r.CreatedAt, By: r.By, Kind: r.Kind, Bus: f.Bus, Name: r.ID, To: r.To, Edited: r.Edited, Filter: &f, Count: r.Total, Why: r.Why}
+	return RedriveEntry{Seq: seq, At: r.CreatedAt, By: r.By, RequestID: r.RequestID, Kind: r.Kind, Bus: f.Bus, Name: r.ID, To: r.To, Edited: r.Edited, Filter: &f, Count: r.Total, Why: r.Why}
 }
 
 func (r *jobRecord) changed(seq uint64) RedriveEntry {
-	return RedriveEntry{Seq: seq, At: r.ChangedAt, By: r.ChangedBy, Kind: r.Kind, Bus: r.Filter.Bus, Name: r.ID, State: r.State}
+	return RedriveEntry{Seq: seq, At: r.ChangedAt, By: r.ChangedBy, RequestID: r.RequestID, Kind: r.Kind, Bus: r.Filter.Bus, Name: r.ID, State: r.State}
 }
 
 // enterRead is enter for a job that was read from JOBS, before it is put.

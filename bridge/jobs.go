@@ -55,8 +55,9 @@ type JobSpec struct {
 	To    string       // redrive: another target; "" = the same
 	Rate  float64      // redrive: deliveries a second, up to 10 000; 0 = 100
 	Event *event.Event // redrive: sent instead of the one dead letter that the filter names; same id and source
-	By    string       // who asks
 	Why   string       // for people, at most 256 bytes; a discard needs it
+
+	By, RequestID string // who asks, in which request of the API
 }
 
 // JobFilter is what a job selects: dead letters, or, with an Outcome, deliveries that have ended so: see JobSpec.
@@ -107,6 +108,7 @@ type jobRecord struct {
 	Event  uint64 `json:"event,omitempty"`
 	// ChangedBy is who has asked for the state, if it was not the job itself; a message that changes no state has nobody.
 	ChangedBy string `json:"changedBy,omitempty"`
+	RequestID string `json:"requestId,omitempty"` // of who has made the job, or asked for the state, by this message
 	// Buses are those of the dead letters it selected. The views may have to be rebuilt after a start, and know of no dead
 	// letters of a bus before it is open.
 	Buses []string `json:"buses"`
@@ -271,6 +273,7 @@ func (b *Bridge) StartJob(ctx context.Context, s JobSpec) (Job, error) {
 		return Job{}, &fault.Error{Kind: fault.RateLimited, Message: "there are too many jobs that have not ended", RetryAfter: time.Minute}
 	}
 	now := b.o.Now()
+	r.RequestID = s.RequestID
 	r.Job = Job{Kind: s.Kind, State: JobRunning, Filter: s.filter(), To: s.To, Rate: s.Rate,
 		By: s.By, Why: s.Why, Total: n.Total, Partial: n.Partial, CreatedAt: now, ChangedAt: now}
 	if s.Event != nil {
@@ -446,27 +449,34 @@ func (m *jobs) progress(r jobRecord) (Job, error) {
 	return j, nil
 }
 
-// SetJob pauses (JobPaused), resumes (JobRunning) or cancels (JobCancelled) a job, and blocks until that is committed. A job
-// that is in the state already is left alone; one that has ended is a Conflict.
-func (b *Bridge) SetJob(ctx context.Context, bus, id, state, by string) (Job, error) {
+// JobChange is what is asked for of a job.
+type JobChange struct {
+	Bus, ID       string // Bus, if it is not empty, is the one it must be about
+	State         string // JobPaused, JobRunning or JobCancelled
+	By, RequestID string // who asks, in which request of the API
+}
+
+// SetJob pauses, resumes or cancels a job, and blocks until that is committed. A job that is in the state already is left
+// alone; one that has ended is a Conflict.
+func (b *Bridge) SetJob(ctx context.Context, c JobChange) (Job, error) {
 	m := b.jobs
 	m.mu.Lock()
-	j, err := m.find(bus, id)
+	j, err := m.find(c.Bus, c.ID)
 	m.mu.Unlock()
 	if err != nil {
 		return Job{}, err
 	}
 	if err := m.change(ctx, j, func(r *jobRecord) error {
-		if r.State != state && r.State != JobRunning && r.State != JobPaused {
+		if r.State != c.State && r.State != JobRunning && r.State != JobPaused {
 			return fault.New(fault.Conflict, "the job is %s", r.State)
 		}
-		r.State, r.ChangedBy = state, by
+		r.State, r.ChangedBy, r.RequestID = c.State, c.By, c.RequestID
 		return nil
 	}); err != nil {
 		return Job{}, err
 	}
-	b.log.Info("job changed", "job", id, "key", by, "state", state)
-	return b.Job(bus, id)
+	b.log.Info("job changed", "job", c.ID, "key", c.By, "state", c.State)
+	return b.Job(c.Bus, c.ID)
 }
 
 // change writes a job with what fn makes of it, and then puts it in force.
@@ -481,7 +491,7 @@ func (m *jobs) change(ctx context.Context, j *job, fn func(*jobRecord) error) er
 	next := j.jobRecord
 	m.mu.Unlock()
 	old := next.State
-	next.ChangedBy = ""
+	next.ChangedBy, next.RequestID = "", ""
 	if err := fn(&next); err != nil {
 		return err
 	}

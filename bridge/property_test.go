@@ -199,7 +199,7 @@ func runRedrives(t *testing.T, seed uint64) {
 		case 3:
 			if len(jobs) > 0 {
 				state := []string{bridge.JobPaused, bridge.JobRunning, bridge.JobCancelled}[rnd.IntN(3)]
-				if _, err := f.SetJob(ctx, "", jobs[rnd.IntN(len(jobs))], state, ""); err != nil && fault.KindOf(err) != fault.Conflict {
+				if _, err := f.SetJob(ctx, bridge.JobChange{ID: jobs[rnd.IntN(len(jobs))], State: state}); err != nil && fault.KindOf(err) != fault.Conflict {
 					t.Fatal(err)
 				}
 			}
@@ -223,7 +223,7 @@ func runRedrives(t *testing.T, seed uint64) {
 	}
 	calm.Store(true)
 	for _, id := range jobs {
-		if _, err := f.SetJob(ctx, "", id, bridge.JobCancelled, ""); err != nil && fault.KindOf(err) != fault.Conflict {
+		if _, err := f.SetJob(ctx, bridge.JobChange{ID: id, State: bridge.JobCancelled}); err != nil && fault.KindOf(err) != fault.Conflict {
 			t.Fatal(err)
 		}
 	}

@@ -33,7 +33,8 @@ type RedriveRequest struct {
 	To         string       // another target; "" = the same
 	Delivered  bool         // also if it was delivered
 	Event      *event.Event // sent instead; nil = as stored. Its id and source are those of the stored event
-	By         string       // who asks
+
+	By, RequestID string // who asks, in which request of the API
 }
 
 // Redrive makes a delivery owed again that has ended: delivered (if the request says so), dead, expired, cancelled or
@@ -94,7 +95,7 @@ func (b *Bridge) Redrive(ctx context.Context, q RedriveRequest) (string, error) 
 	if why[0] != nil {
 		return "", why[0]
 	}
-	b.jobs.noteRedrive(ctx, RedriveEntry{At: b.o.Now(), By: q.By, Kind: JobRedrive, Bus: q.Bus, Name: q.ID, Source: found.Event.Source, Rule: d.Rule,
+	b.jobs.noteRedrive(ctx, RedriveEntry{At: b.o.Now(), By: q.By, RequestID: q.RequestID, Kind: JobRedrive, Bus: q.Bus, Name: q.ID, Source: found.Event.Source, Rule: d.Rule,
 		Target: d.Target, Was: d.State.String(), To: q.To, Edited: q.Event != nil, Count: 1})
 	b.log.Info("delivery redriven", "bus", q.Bus, "eventId", q.ID, "ruleId", d.Rule, "targetId", r.target(), "key", q.By)
 	return deliveryID(q.Bus, found.Event, journal.Route{Rule: d.Rule, Target: r.target()}), nil

@@ -406,14 +406,14 @@ func TestJobsPauseResumeAndEnd(t *testing.T) {
 	ops.attempts(t, 6)
 	set := func(state string) bridge.Job {
 		t.Helper()
-		j, err := f.SetJob(context.Background(), "", job.ID, state, "me")
+		j, err := f.SetJob(context.Background(), bridge.JobChange{ID: job.ID, State: state, By: "me"})
 		f.must(err)
 		return j
 	}
 	if j := set(bridge.JobPaused); j.State != bridge.JobPaused || j.Handled != 1 {
 		t.Errorf("paused: %+v", j)
 	}
-	if _, err := f.SetJob(context.Background(), "other", job.ID, bridge.JobRunning, ""); fault.KindOf(err) != fault.NotFound {
+	if _, err := f.SetJob(context.Background(), bridge.JobChange{Bus: "other", ID: job.ID, State: bridge.JobRunning}); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("job of another bus: %v", err)
 	}
 	f.stop(time.Second)
@@ -425,7 +425,7 @@ func TestJobsPauseResumeAndEnd(t *testing.T) {
 	ops.attempts(t, 7)
 	set(bridge.JobCancelled)
 	set(bridge.JobCancelled)
-	if _, err := f.SetJob(context.Background(), "", job.ID, bridge.JobRunning, ""); fault.KindOf(err) != fault.Conflict {
+	if _, err := f.SetJob(context.Background(), bridge.JobChange{ID: job.ID, State: bridge.JobRunning}); fault.KindOf(err) != fault.Conflict {
 		t.Errorf("resume of what was cancelled: %v", err)
 	}
 	if n := len(f.deadLetters(bridge.DeadFilter{})); n != 3 {

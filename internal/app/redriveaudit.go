@@ -41,7 +41,7 @@ func auditEntries(list []bridge.RedriveEntry, failed *error) iter.Seq[store.Audi
 }
 
 func auditEntry(r bridge.RedriveEntry) (store.AuditEntry, error) {
-	e := store.AuditEntry{Key: store.Key{Kind: "Redrive", Scope: r.Bus, Name: r.Name}, By: store.Author{Name: r.By}, At: r.At,
+	e := store.AuditEntry{Key: store.Key{Kind: "Redrive", Scope: r.Bus, Name: r.Name}, By: store.Author{Name: r.By, RequestID: r.RequestID}, At: r.At,
 		Action: store.Created, Revision: r.Seq}
 	if r.Kind == bridge.JobDiscard {
 		e.Kind = "Discard"

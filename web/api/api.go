@@ -46,7 +46,7 @@ type Bridge interface {
 	StartJob(ctx context.Context, s bridge.JobSpec) (bridge.Job, error)
 	Jobs(bus string) ([]bridge.Job, error)
 	Job(bus, id string) (bridge.Job, error)
-	SetJob(ctx context.Context, bus, id, state, by string) (bridge.Job, error)
+	SetJob(ctx context.Context, c bridge.JobChange) (bridge.Job, error)
 	EnableTarget(ctx context.Context, name, by string) (bridge.Enabled, error)
 	Consent(ctx context.Context, target, token, rate string) error
 	Ledger(ctx context.Context, q bridge.LedgerQuery) (bridge.Ledger, error)

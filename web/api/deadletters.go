@@ -138,7 +138,7 @@ func (a *API) startJob(kind string) handler {
 		if err != nil {
 			return err
 		}
-		spec := bridge.JobSpec{Kind: kind, By: w.caller()}
+		spec := bridge.JobSpec{Kind: kind, By: w.caller(), RequestID: w.id}
 		redrive := kind == bridge.JobRedrive
 		dry := false
 		there, err := a.readObject(r, map[string]reader{
@@ -165,7 +165,7 @@ func (a *API) redriveDeliveries(w *reply, r *http.Request) error {
 	if _, err := noQuery(r); err != nil {
 		return err
 	}
-	spec := bridge.JobSpec{Kind: bridge.JobRedrive, By: w.caller()}
+	spec := bridge.JobSpec{Kind: bridge.JobRedrive, By: w.caller(), RequestID: w.id}
 	dry := false
 	if _, err := a.readObject(r, map[string]reader{
 		"filter": func(b *body, at string, v json.RawMessage) {
@@ -207,7 +207,7 @@ func (a *API) redriveEvent(w *reply, r *http.Request) error {
 	if _, err := noQuery(r); err != nil {
 		return err
 	}
-	q := bridge.RedriveRequest{Bus: w.bus, ID: pathParam(r, "id"), By: w.caller()}
+	q := bridge.RedriveRequest{Bus: w.bus, ID: pathParam(r, "id"), By: w.caller(), RequestID: w.id}
 	if _, err := a.readObject(r, map[string]reader{
 		"source": stringMember(&q.Source), "rule": stringMember(&q.Rule), "target": stringMember(&q.Target), "to": stringMember(&q.To),
 		"delivered": flagMember(&q.Delivered),
@@ -271,7 +271,7 @@ func (a *API) setJob(state string) handler {
 		if err != nil {
 			return err
 		}
-		j, err := a.o.Bridge.SetJob(r.Context(), bus, pathParam(r, "id"), state, w.caller())
+		j, err := a.o.Bridge.SetJob(r.Context(), bridge.JobChange{Bus: bus, ID: pathParam(r, "id"), State: state, By: w.caller(), RequestID: w.id})
 		if err != nil {
 			return err
 		}

@@ -37,11 +37,11 @@ func TestOneDeadLetter(t *testing.T) {
 func TestJobs(t *testing.T) {
 	s := start(t)
 	a := s.do("POST", "/v1/deadletters:redrive?bus=default", `{"filter":{"rule":"r","target":"hook","ids":["DEAD:7"],"from":"2027-01-01T00:00:00Z"},
-		"to":"spare","rate":5,"why":"mended","event":{"specversion":"1.0","id":"a","source":"/s","type":"t","data":{"n":1}}}`).want(t, http.StatusAccepted)
+		"to":"spare","rate":5,"why":"mended","event":{"specversion":"1.0","id":"a","source":"/s","type":"t","data":{"n":1}}}`, "X-Request-Id", "one").want(t, http.StatusAccepted)
 	if a.header.Get("Location") != "/v1/jobs/redrive-1" || !strings.Contains(a.body, `"job":{"id":"redrive-1"`) {
 		t.Errorf("answer %v %s", a.header, a.body)
 	}
-	want := bridge.JobSpec{Kind: "redrive", To: "spare", Rate: 5, Why: "mended", By: "admin",
+	want := bridge.JobSpec{Kind: "redrive", To: "spare", Rate: 5, Why: "mended", By: "admin", RequestID: "one",
 		Filter: bridge.DeadFilter{Bus: "default", Rule: "r", Target: "hook", IDs: []string{"DEAD:7"}, From: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)},
 		Event:  &event.Event{ID: "a", Source: "/s", Type: "t", DataContentType: "application/json", Data: []byte(`{"n":1}`)}}
 	if d := cmp.Diff(want, s.bridge.lastQuery()); d != "" {
@@ -60,8 +60,9 @@ func TestJobs(t *testing.T) {
 	s.do("GET", "/v1/jobs/redrive-1?bus=default", "").want(t, http.StatusOK)
 	wantProblem(t, s.do("GET", "/v1/jobs/redrive-1?bus=devices", ""), 404, "not-found")
 	for verb, state := range map[string]string{"pause": "paused", "resume": "running", "cancel": "cancelled"} {
-		if j := into[bridge.Job](t, s.do("POST", "/v1/jobs/redrive-1:"+verb, "").want(t, http.StatusOK)); j.State != state || j.By != "admin" {
-			t.Errorf("%s: %+v", verb, j)
+		s.do("POST", "/v1/jobs/redrive-1:"+verb+"?bus=default", "", "X-Request-Id", verb).want(t, http.StatusOK)
+		if d := cmp.Diff(bridge.JobChange{Bus: "default", ID: "redrive-1", State: state, By: "admin", RequestID: verb}, s.bridge.lastQuery()); d != "" {
+			t.Errorf("%s (-want +got):\n%s", verb, d)
 		}
 		wantProblem(t, s.do("POST", "/v1/jobs/none:"+verb, ""), 404, "not-found")
 	}
@@ -71,11 +72,11 @@ func TestJobs(t *testing.T) {
 func TestJobsByOutcome(t *testing.T) {
 	s := start(t)
 	a := s.do("POST", "/v1/buses/default/deliveries:redrive", `{"filter":{"outcome":"cancelled","target":"hook","rule":"r","reason":"rule_deleted",
-		"subject":"box-1","to":"2027-01-01T00:00:00Z"},"to":"spare","rate":5,"why":"it is back"}`).want(t, http.StatusAccepted)
+		"subject":"box-1","to":"2027-01-01T00:00:00Z"},"to":"spare","rate":5,"why":"it is back"}`, "X-Request-Id", "one").want(t, http.StatusAccepted)
 	if a.header.Get("Location") != "/v1/jobs/redrive-1" || !strings.Contains(a.body, `"outcome":"cancelled","subject":"box-1"`) {
 		t.Errorf("answer %v %s", a.header, a.body)
 	}
-	want := bridge.JobSpec{Kind: "redrive", To: "spare", Rate: 5, Why: "it is back", By: "admin", Outcome: "cancelled", Subject: "box-1",
+	want := bridge.JobSpec{Kind: "redrive", To: "spare", Rate: 5, Why: "it is back", By: "admin", RequestID: "one", Outcome: "cancelled", Subject: "box-1",
 		Filter: bridge.DeadFilter{Bus: "default", Rule: "r", Target: "hook", Reason: "rule_deleted", To: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)}}
 	if d := cmp.Diff(want, s.bridge.lastQuery()); d != "" {
 		t.Errorf("job (-want +got):\n%s", d)
@@ -134,11 +135,11 @@ func TestBadJobs(t *testing.T) {
 
 func TestRedriveOfAnEvent(t *testing.T) {
 	s := start(t)
-	a := s.do("POST", "/v1/buses/default/events/a%2Fb:redrive", `{"source":"/s","rule":"r","target":"hook","to":"spare","delivered":true}`).want(t, http.StatusAccepted)
+	a := s.do("POST", "/v1/buses/default/events/a%2Fb:redrive", `{"source":"/s","rule":"r","target":"hook","to":"spare","delivered":true}`, "X-Request-Id", "one").want(t, http.StatusAccepted)
 	if a.body != `{"delivery":"dlv_1"}` {
 		t.Errorf("answer %s", a.body)
 	}
-	want := bridge.RedriveRequest{Bus: "default", ID: "a/b", Source: "/s", Rule: "r", Target: "hook", To: "spare", Delivered: true, By: "admin"}
+	want := bridge.RedriveRequest{Bus: "default", ID: "a/b", Source: "/s", Rule: "r", Target: "hook", To: "spare", Delivered: true, By: "admin", RequestID: "one"}
 	if d := cmp.Diff(want, s.bridge.lastQuery()); d != "" {
 		t.Errorf("request (-want +got):\n%s", d)
 	}

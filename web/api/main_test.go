@@ -325,9 +325,12 @@ func (f *fakeBridge) Job(bus, id string) (bridge.Job, error) {
 	return bridge.Job{}, fault.New(fault.NotFound, "no job with this id")
 }
 
-func (f *fakeBridge) SetJob(_ context.Context, bus, id, state, by string) (bridge.Job, error) {
-	j, err := f.Job(bus, id)
-	j.State, j.By = state, by
+func (f *fakeBridge) SetJob(_ context.Context, c bridge.JobChange) (bridge.Job, error) {
+	j, err := f.Job(c.Bus, c.ID)
+	j.State = c.State
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = c
 	return j, err
 }
 

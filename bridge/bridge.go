@@ -158,6 +158,9 @@ func New(ctx context.Context, o Options) (*Bridge, error) {
 	b.retains.Store(!o.HoldRetention)
 	b.metrics = newMetrics(o.Registerer, b)
 	b.jobs.start()
+	for _, target := range stand.targets() {
+		b.announce(target)
+	}
 	b.wg.Add(3)
 	go b.aside.run()
 	go b.sweep()
@@ -375,7 +378,7 @@ func (b *Bridge) RemoveTarget(name string) {
 		}
 		p.cancelParked(ofTarget(func(target string) bool { return target == name }), reasonTargetDeleted)
 	}
-	_ = l.standingChanged(nil) // it was logged; a later target of this name has another revision
+	_ = l.standingChanged() // it was logged; a later target of this name has another revision
 	b.metrics.forgetTarget(name)
 }
 

@@ -22,8 +22,8 @@ type Enabled struct {
 	Filter DeadFilter `json:"-"`
 }
 
-// EnableTarget enables a target that was disabled, as a change of its definition would. It blocks until that is committed and
-// announced. The errors are NotFound, Conflict if the target is not disabled, and Unavailable if it is enabled now but a
+// EnableTarget enables a target that was disabled, as a change of its definition would. It blocks until that is committed; the event
+// about it follows. The errors are NotFound, Conflict if the target is not disabled, and Unavailable if it is enabled now but a
 // restart may find it disabled.
 func (b *Bridge) EnableTarget(ctx context.Context, name, by string) (Enabled, error) {
 	s, err := b.TargetStatus(name, true)

@@ -3,14 +3,20 @@
 package bridge_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rialto-bridge/rialto/bridge"
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/targets"
 )
@@ -167,5 +173,98 @@ func TestAPauseEnablesNothing(t *testing.T) {
 	f.journey("b", bridge.StateDelivered)
 	if got := f.announced(2); len(got) != 2 || got[1]["type"] != "io.rialto.target.enabled" {
 		t.Errorf("told %v", got)
+	}
+}
+
+// What the owner of a target is to be told stays to be told while bus default takes nothing, over stops, and is told once when there is
+// room, in order, also of a target that is deleted by then.
+func TestWhatTheOwnerIsToldOutlivesARestart(t *testing.T) {
+	f := newFixture(t)
+	f.busDoc, f.opts.HoldRetention = newest, true
+	full := make(chan struct{})
+	f.target("ops", quick, func(targets.Delivery) error {
+		<-full
+		return targets.StatusError(410, 0)
+	})
+	f.rule("all", "reading", "ops")
+	f.start()
+	f.send("reading", "a")
+	f.targets["ops"].attempts(t, 1)
+	for size := 1 << 19; size > 16; { // to the last byte
+		if _, err := f.Ingest(context.Background(), "default", []*event.Record{{Event: event.Event{Source: "/test", Type: "other", Data: make([]byte, size)}}}); err != nil {
+			size /= 2
+		}
+	}
+	close(full)
+	f.status("ops", bridge.TargetDisabled)
+	f.stop(time.Second)
+	f.start()
+	f.status("ops", bridge.TargetDisabled)
+	_, err := f.EnableTarget(context.Background(), "ops", "me")
+	f.must(err)
+	f.stop(time.Second)
+	f.start()
+	f.status("ops", bridge.TargetActive)
+	f.RemoveTarget("ops")
+	delete(f.targets, "ops")
+	f.stop(time.Second)
+	f.start()
+	if page, err := f.Search(context.Background(), "default", bridge.SearchQuery{Source: "rialto/targets"}); err != nil || len(page.Items) != 0 {
+		t.Errorf("on a bus that is full: %+v, %v", page.Items, err)
+	}
+	f.StartRetention()
+	f.roomAgain()
+	types := func() (out []string) {
+		for _, e := range f.announced(2) {
+			out = append(out, e["type"].(string))
+		}
+		return out
+	}
+	want := []string{"io.rialto.target.disabled", "io.rialto.target.enabled"}
+	if got := types(); !slices.Equal(got, want) {
+		t.Errorf("told %v, want %v", got, want)
+	}
+	f.stop(time.Second)
+	f.start()
+	defer f.stop(time.Second)
+	if got := types(); !slices.Equal(got, want) {
+		t.Errorf("told %v after a restart, want %v", got, want)
+	}
+}
+
+// A kill before the event about a target is stored, and one before it is written down that it is: it is told once.
+func TestAKillDoesNotTakeWhatTheOwnerIsTold(t *testing.T) {
+	f := newFixture(t)
+	f.target("ops", quick, func(targets.Delivery) error { return targets.StatusError(410, 0) })
+	f.rule("all", "reading", "ops")
+	f.start()
+	defer func() { f.stop(time.Second) }()
+	f.send("reading", "a")
+	settled := func(n uint64) {
+		t.Helper()
+		f.eventually(func() (string, bool) {
+			got := f.Lanes().Committed()
+			return fmt.Sprintf("%d messages in LANES, want %d", got, n), got == n
+		})
+	}
+	settled(2) // disabled, to be told; told
+	first, err := f.Lanes().Get(context.Background(), 1)
+	f.must(err)
+	var m struct{ Untold []struct{ ID string } }
+	if err := json.Unmarshal(first.Data, &m); err != nil || len(m.Untold) != 1 {
+		t.Fatalf("LANES has %s, %v", first.Data, err)
+	}
+	for i, c := range []struct{ id, name string }{{m.Untold[0].ID, "after the event"}, {"other", "before it"}} {
+		data := bytes.Replace(first.Data, []byte(m.Untold[0].ID), []byte(c.id), 1)
+		done := make(chan error, 1)
+		f.must(f.Lanes().Append(context.Background(), eventlog.Message{Subject: "lanes", Data: data}, func(r eventlog.Result) { done <- r.Err }))
+		f.must(<-done)
+		f.stop(time.Second)
+		f.start()
+		f.status("ops", bridge.TargetDisabled)
+		settled(uint64(4 + 2*i))
+		if got := f.announced(1 + i); len(got) != 1+i {
+			t.Errorf("killed %s: told %v", c.name, got)
+		}
 	}
 }

@@ -60,6 +60,9 @@ func (b *Bridge) CompactAside(ctx context.Context, slack int64) (first uint64, e
 	return b.aside.stream.First(), err
 }
 
+// Lanes is the stream that says how targets stand.
+func (b *Bridge) Lanes() *eventlog.Stream { return b.standings.stream }
+
 // CheckLedgers checks the accounts of all buses now.
 func (b *Bridge) CheckLedgers() {
 	for _, p := range b.allPaths() {

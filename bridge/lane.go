@@ -71,7 +71,6 @@ type lane struct {
 	closed  bool
 	removed bool // closed because the target was deleted
 
-	untold    []*news // events about the target on their way, oldest first; there is a goroutine while there are some
 	order     order
 	ordering  atomic.Pointer[targets.Ordering] // of def; nil = none
 	takes     atomic.Uint64                    // how often a range's cursor has moved
@@ -137,15 +136,14 @@ func (l *lane) pace(now time.Time) (changed bool) {
 // channel says what became of that.
 func (l *lane) tell(announce string, s standing, last *lastAttempt) <-chan error {
 	l.gate.note(l.gate.stands(l.b.o.Now()))
-	var n *news
-	if announce != "" {
-		n = l.announce(announce, targetNews{standingMessage{l.name, s}, last})
+	if announce != "" && !l.b.standings.announce(announce, targetNews{l.name, s, last}) {
+		l.b.log.Error("event about a target is lost, too many wait", "targetId", l.name, "eventType", announce)
 	}
 	done := make(chan error, 1)
 	l.b.wg.Add(1)
 	go func() {
 		defer l.b.wg.Done()
-		done <- l.standingChanged(n)
+		done <- l.standingChanged()
 	}()
 	return done
 }

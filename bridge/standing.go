@@ -77,26 +77,43 @@ func (s standing) notable(now time.Time) standing {
 	return s
 }
 
-// standings keeps them in the stream LANES, which is small: one message says how a target stands from then on, and what
-// is said of good standing is only there to end what was said before.
+// standings keeps them in the stream LANES, which is small: one message says how a target stands from then on, and what its
+// owner is to be told of that. What is said of good standing is only there to end what was said before.
 type standings struct {
 	stream    *eventlog.Stream
 	slack     int           // standingsSlack
 	compacted uint64        // end of the stream when it was last written again; only compact looks
 	writing   chan struct{} // held by who appends: one at a time, so that the last message is the newest
 
-	mu      sync.Mutex // guards current
-	current map[string]standing
+	mu    sync.Mutex // guards known and what is in it
+	known map[string]*known
+}
+
+// known is what is known of a target. The zero value need not be kept.
+type known struct {
+	standing        // as LANES has it
+	untold   []news // events about it that bus default has not stored, oldest first; what goes from the front goes with writing held
+	written  int    // how many of these LANES has, the first; changed with writing held
+	telling  bool   // there is a goroutine that publishes them
 }
 
 type standingMessage struct {
 	Target string `json:"target"`
 	standing
+	Untold []news `json:"untold,omitempty"`
+}
+
+// news is an event about a target. It keeps its id, by which the bus drops what it is told again after a crash.
+type news struct {
+	ID   string     `json:"id"`
+	Type string     `json:"type"`
+	Data targetNews `json:"data"`
 }
 
 // targetNews is the data of an event about a target.
 type targetNews struct {
-	standingMessage
+	Target string `json:"target"`
+	standing
 	Last *lastAttempt `json:"lastAttempt,omitempty"`
 }
 
@@ -122,7 +139,7 @@ func openStandings(ctx context.Context, log *eventlog.Log) (*standings, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &standings{stream: stream, slack: standingsSlack, writing: make(chan struct{}, 1), current: make(map[string]standing)}
+	s := &standings{stream: stream, slack: standingsSlack, writing: make(chan struct{}, 1), known: make(map[string]*known)}
 	s.compacted = max(stream.First(), 1) - 1
 	var buf []eventlog.Raw
 	for from := stream.First(); from <= stream.Committed(); {
@@ -139,56 +156,80 @@ func openStandings(ctx context.Context, log *eventlog.Log) (*standings, error) {
 			if err := json.Unmarshal(raw.Data, &m); err != nil {
 				return nil, fmt.Errorf("message %d of LANES: %w", raw.Seq, err)
 			}
-			s.set(m.Target, m.standing)
+			s.with(m.Target, func(k *known) { k.standing, k.untold, k.written = m.standing, m.Untold, len(m.Untold) })
 		}
 	}
 	return s, nil
 }
 
-func (s *standings) set(target string, st standing) {
+// with calls fn with what is known of a target, with mu held.
+func (s *standings) with(target string, fn func(*known)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if st == (standing{}) {
-		delete(s.current, target)
-		return
+	k := s.known[target]
+	if k == nil {
+		k = &known{}
+		s.known[target] = k
 	}
-	s.current[target] = st
+	fn(k)
+	if k.standing == (standing{}) && len(k.untold) == 0 && !k.telling {
+		delete(s.known, target)
+	}
 }
 
-func (s *standings) of(target string) standing {
+func (s *standings) of(target string) (st standing) {
+	s.with(target, func(k *known) { st = k.standing })
+	return st
+}
+
+// targets returns the names of those of which something is known, sorted.
+func (s *standings) targets() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.current[target]
+	return slices.Sorted(maps.Keys(s.known))
 }
 
-func (s *standings) all() map[string]standing {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return maps.Clone(s.current)
+// message is what LANES says of a target.
+func (s *standings) message(target string) standingMessage {
+	m := standingMessage{Target: target}
+	s.with(target, func(k *known) { m.standing, m.Untold = k.standing, slices.Clone(k.untold[:k.written]) })
+	return m
 }
 
-// save writes down what now returns, unless that was written last. It blocks until it is committed.
-func (s *standings) save(ctx context.Context, target string, now func() standing) error {
-	select {
-	case s.writing <- struct{}{}:
-		defer func() { <-s.writing }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	st := now()
-	if st == s.of(target) {
-		return nil
-	}
-	if err := s.append(ctx, target, st); err != nil {
+// save writes down what now returns, how the target stands and how many events about it are untold then, unless that was
+// written last. It blocks until it is committed.
+func (s *standings) save(ctx context.Context, target string, now func() (standing, int)) error {
+	release, err := s.write(ctx)
+	if err != nil {
 		return err
 	}
-	s.set(target, st)
+	defer release()
+	st, n := now()
+	m, same := standingMessage{Target: target, standing: st}, false
+	s.with(target, func(k *known) { m.Untold, same = slices.Clone(k.untold[:n]), k.standing == st && k.written == n })
+	if same {
+		return nil
+	}
+	if err := s.append(ctx, m); err != nil {
+		return err
+	}
+	s.with(target, func(k *known) { k.standing, k.written = st, n })
 	return nil
 }
 
+// write waits until nobody else writes to LANES, and keeps others from it until release is called.
+func (s *standings) write(ctx context.Context) (release func(), err error) {
+	select {
+	case s.writing <- struct{}{}:
+		return func() { <-s.writing }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
 // append is called with writing held.
-func (s *standings) append(ctx context.Context, target string, st standing) error {
-	data, err := json.Marshal(standingMessage{target, st})
+func (s *standings) append(ctx context.Context, m standingMessage) error {
+	data, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
@@ -210,52 +251,96 @@ const standingsSlack = 10_000
 
 // compact writes again what still holds, when much was written to LANES since it last did so, and removes what was before.
 func (s *standings) compact(ctx context.Context, now time.Time) error {
-	if s.stream.Committed()-s.compacted < uint64(2*len(s.all())+s.slack) {
+	if s.stream.Committed()-s.compacted < uint64(2*len(s.targets())+s.slack) {
 		return nil
 	}
-	select {
-	case s.writing <- struct{}{}:
-		defer func() { <-s.writing }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	release, err := s.write(ctx)
+	if err != nil {
+		return err
 	}
+	defer release()
 	from := s.stream.Committed() + 1
-	current := s.all()
-	for _, target := range slices.Sorted(maps.Keys(current)) {
-		if err := s.append(ctx, target, current[target]); err != nil {
+	for _, target := range s.targets() {
+		if err := s.append(ctx, s.message(target)); err != nil {
 			return err
 		}
 	}
 	s.compacted = s.stream.Committed()
-	_, err := s.stream.Trim(ctx, eventlog.TrimPolicy{MaxBytes: 1, Protect: from})
+	_, err = s.stream.Trim(ctx, eventlog.TrimPolicy{MaxBytes: 1, Protect: from})
 	return err
 }
 
-// standingChanged writes down how a target stands, after n, if there is something to tell, was published. It blocks until that is
-// done. The event comes first: after a crash in between it comes again. But where it cannot be published for some time, the state is
-// written down all the same, and the event is tried on.
-func (l *lane) standingChanged(n *news) error {
-	b := l.b
-	if n != nil {
-		enough := time.NewTimer(announceTries * b.announceEvery)
-		defer enough.Stop()
-		select {
-		case err := <-n.told:
-			if err != nil {
-				return err
-			}
-		case <-enough.C:
+// maxUntold is how many events about a target may be untold: all of them go into one message.
+const maxUntold = 100
+
+// announce has an event told with what is saved next, and reports whether there is room for it. It does not block.
+func (s *standings) announce(typ string, data targetNews) (ok bool) {
+	s.with(data.Target, func(k *known) {
+		if ok = len(k.untold) < maxUntold; ok {
+			k.untold = append(k.untold, news{event.NewID(), typ, data})
 		}
+	})
+	return ok
+}
+
+// untold is how many events about a target have still to be told.
+func (s *standings) untold(target string) (n int) {
+	s.with(target, func(k *known) { n = len(k.untold) })
+	return n
+}
+
+// begin reports whether something is written down about a target that nobody publishes: then the caller does.
+func (s *standings) begin(target string) (ok bool) {
+	s.with(target, func(k *known) {
+		ok = k.written > 0 && !k.telling
+		k.telling = k.telling || ok
+	})
+	return ok
+}
+
+// next returns the first event that has to be told about a target. If there is none, the caller does not publish any more.
+func (s *standings) next(target string) (n news, ok bool) {
+	s.with(target, func(k *known) {
+		if k.telling = k.written > 0; k.telling {
+			n, ok = k.untold[0], true
+		}
+	})
+	return n, ok
+}
+
+// told writes down that what next returned is told. It blocks until that is committed.
+func (s *standings) told(ctx context.Context, target string) error {
+	release, err := s.write(ctx)
+	if err != nil {
+		return err
 	}
-	err := b.standings.save(b.hard, l.name, func() standing {
+	defer release()
+	m := s.message(target)
+	m.Untold = m.Untold[1:]
+	if err := s.append(ctx, m); err != nil {
+		return err
+	}
+	s.with(target, func(k *known) { k.untold, k.written = k.untold[1:], k.written-1 })
+	return nil
+}
+
+// standingChanged writes down how a target stands, and what is to be told of that, and has it told. It blocks until it is written
+// down: from then on it will be told, whatever happens.
+func (l *lane) standingChanged() error {
+	b := l.b
+	err := b.standings.save(b.hard, l.name, func() (st standing, untold int) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.removed {
-			return standing{}
+		if !l.removed {
+			st = l.gate.stands(b.o.Now())
 		}
-		return l.gate.stands(b.o.Now())
+		return st, b.standings.untold(l.name)
 	})
-	if err == nil || b.hard.Err() != nil {
+	if err == nil {
+		b.announce(l.name)
+		return nil
+	}
+	if b.hard.Err() != nil {
 		return err
 	}
 	b.log.Error("how a target stands is not written down", "targetId", l.name, "err", err)
@@ -280,74 +365,60 @@ const (
 	announceEvery = time.Second
 )
 
-// news is an event about a target on its way.
-type news struct {
-	typ  string
-	data targetNews
-	told chan error // gets one value: nil when it is published, errStopping when it is given up
-}
-
-// announce has an event about the target published, after those before it. Called with mu held.
-func (l *lane) announce(typ string, data targetNews) *news {
-	n := &news{typ: typ, data: data, told: make(chan error, 1)}
-	l.untold = append(l.untold, n)
-	if len(l.untold) == 1 {
-		l.b.wg.Add(1)
-		go l.announceAll()
+// announce has a goroutine publish what is written down about a target and not told, if there is something.
+func (b *Bridge) announce(target string) {
+	b.mu.RLock() // Close waits for what was added before it
+	defer b.mu.RUnlock()
+	if b.closed || !b.standings.begin(target) {
+		return // after Close the next start tells it
 	}
-	return n
+	b.wg.Add(1)
+	go b.announceAll(target)
 }
 
-// announceAll is the goroutine that publishes what is untold of a target, until that is done or the bridge stops.
-func (l *lane) announceAll() {
-	defer l.b.wg.Done()
+// announceAll is the goroutine that publishes what is untold about a target, in order, until that is done or the bridge stops. An
+// event is written down until it is stored: after a crash in between it is published again, with the id that it has.
+func (b *Bridge) announceAll(target string) {
+	defer b.wg.Done()
 	var said time.Time
+	stored := "" // the id of what is stored and still written down
 	for try := 1; ; try++ {
-		l.mu.Lock()
-		n := l.untold[0]
-		l.mu.Unlock()
-		err := l.b.publishNews(n)
-		if err != nil {
-			wait := l.b.announceEvery
-			if try > announceTries {
-				wait *= announceTries
-				if now := l.b.o.Now(); now.Sub(said) >= sayAgain {
-					said = now
-					l.b.log.Error("event about a target was not published, trying again", "targetId", l.name, "eventType", n.typ, "err", err)
-				}
-			}
-			if pause(l.b.ctx, wait) {
-				continue
-			}
-			err = errStopping
+		n, ok := b.standings.next(target)
+		if !ok {
+			return
 		}
-		try = 0
-		if l.announced(err) {
+		var err error
+		if n.ID != stored {
+			err = b.publishNews(n)
+		}
+		if err == nil {
+			stored = n.ID
+			err = b.standings.told(b.hard, target)
+		}
+		if err == nil {
+			try = 0
+			continue
+		}
+		wait := b.announceEvery
+		if try > announceTries {
+			wait *= announceTries
+			if now := b.o.Now(); now.Sub(said) >= sayAgain {
+				said = now
+				b.log.Error("event about a target was not published, trying again", "targetId", target, "eventType", n.Type, "err", err)
+			}
+		}
+		if !pause(b.ctx, wait) {
 			return
 		}
 	}
 }
 
-// announced takes out the first of what is untold, or all when the bridge is stopping, and reports whether nothing is left.
-func (l *lane) announced(err error) (done bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for len(l.untold) > 0 {
-		l.untold[0].told <- err
-		l.untold = l.untold[1:]
-		if err == nil {
-			break
-		}
-	}
-	return len(l.untold) == 0
-}
-
-func (b *Bridge) publishNews(n *news) error {
-	data, err := json.Marshal(n.data)
+func (b *Bridge) publishNews(n news) error {
+	data, err := json.Marshal(n.Data)
 	if err != nil {
 		return err
 	}
-	_, err = b.Ingest(b.hard, "default", []*event.Record{{Event: event.Event{Source: "rialto/targets", Type: n.typ, Subject: n.data.Target,
+	_, err = b.Ingest(b.hard, "default", []*event.Record{{Event: event.Event{ID: n.ID, Source: "rialto/targets", Type: n.Type, Subject: n.Data.Target,
 		DataContentType: "application/json", Data: data}}})
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func TestStandingsAreWrittenAgain(t *testing.T) {
 		if hour < 0 {
 			st = standing{}
 		}
-		if err := s.save(ctx, target, func() standing { return st }); err != nil {
+		if err := s.save(ctx, target, func() (standing, int) { return st, 0 }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -76,8 +77,26 @@ func TestStandingsAreWrittenAgain(t *testing.T) {
 	if n := compact(); n != 4 {
 		t.Errorf("%d messages written again, want 4", n)
 	}
-	want := s.all()
-	if len(want) != 4 || want["t0"].FailingSince != noon.Add(129*time.Hour) {
+	for _, typ := range []string{"one", "two"} { // how a target stands, and what is untold
+		s.announce(typ, targetNews{Target: "t5"})
+	}
+	if err := s.save(ctx, "t5", func() (standing, int) { return standing{}, 2 }); err != nil {
+		t.Fatal(err)
+	}
+	for range 30 {
+		save("t0", 0)
+		save("t0", 129)
+	}
+	compact()
+	all := func(s *standings) map[string]standingMessage {
+		m := make(map[string]standingMessage)
+		for _, target := range s.targets() {
+			m[target] = s.message(target)
+		}
+		return m
+	}
+	want := all(s)
+	if len(want) != 5 || len(want["t5"].Untold) != 2 || want["t0"].FailingSince != noon.Add(129*time.Hour) {
 		t.Errorf("known: %+v", want)
 	}
 	if err := log.Close(ctx); err != nil {
@@ -85,20 +104,26 @@ func TestStandingsAreWrittenAgain(t *testing.T) {
 	}
 	log, s = open(dir)
 	defer log.Close(ctx)
-	got := s.all()
-	for target, st := range want {
-		if got[target] != st || len(got) != len(want) {
-			t.Errorf("after a restart %s stands %+v, want %+v", target, got[target], st)
-		}
+	if got := all(s); !reflect.DeepEqual(got, want) {
+		t.Errorf("after a restart %+v, want %+v", got, want)
 	}
 }
 
-// Events about a target are tried until the bridge stops, however long bus default is not there. A stop ends that at once, and what was
-// not written down by then is told after the start.
+// Events about a target are tried until the bridge stops, however long bus default is not there. A stop ends that at once, and they are
+// told after the start.
 func TestAnAnnouncementIsTriedOn(t *testing.T) {
-	var log bytes.Buffer
+	ctx := context.Background()
+	log, err := eventlog.Open(ctx, eventlog.Options{Dir: t.TempDir(), Durability: eventlog.OS, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close(ctx)
+	var said bytes.Buffer
 	looks, enough := 0, make(chan struct{})
-	b := &Bridge{log: slog.New(slog.NewTextHandler(&log, nil)), paths: map[string]*path{}, announceEvery: 100 * time.Microsecond}
+	b := &Bridge{log: slog.New(slog.NewTextHandler(&said, nil)), paths: map[string]*path{}, announceEvery: 100 * time.Microsecond}
+	if b.standings, err = openStandings(ctx, log); err != nil {
+		t.Fatal(err)
+	}
 	b.o.Now = func() time.Time { // at each late try
 		if looks++; looks == 11 {
 			close(enough)
@@ -106,53 +131,40 @@ func TestAnAnnouncementIsTriedOn(t *testing.T) {
 		return noon.Add(time.Duration(looks) * time.Minute)
 	}
 	var stop context.CancelFunc
-	b.ctx, stop = context.WithCancel(t.Context())
-	b.hard = b.ctx
-	l := &lane{b: b, name: "ops"}
-	announce := func(typ string) *news {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.announce(typ, targetNews{standingMessage: standingMessage{Target: "ops"}})
+	b.ctx, stop = context.WithCancel(ctx)
+	b.hard = ctx
+	for _, typ := range []string{targetDisabled, targetEnabled} {
+		b.standings.announce(typ, targetNews{Target: "ops"})
 	}
-	first, second := announce(targetDisabled), announce(targetEnabled)
+	if err := b.standings.save(ctx, "ops", func() (standing, int) { return standing{}, 2 }); err != nil {
+		t.Fatal(err)
+	}
+	b.announce("ops")
 	<-enough
 	stop()
 	b.wg.Wait()
-	for _, n := range []*news{first, second} {
-		if err := l.standingChanged(n); err != errStopping {
-			t.Errorf("standingChanged = %v", err)
-		}
+	if n := bytes.Count(said.Bytes(), []byte("eventType="+targetDisabled)); n != 3 || bytes.Contains(said.Bytes(), []byte(targetEnabled)) {
+		t.Errorf("it said %d times:\n%s", n, &said)
 	}
-	if n := bytes.Count(log.Bytes(), []byte("eventType="+targetDisabled)); n != 3 || bytes.Contains(log.Bytes(), []byte(targetEnabled)) {
-		t.Errorf("it said %d times:\n%s", n, &log)
-	}
-}
-
-// How a target stands is written down after its event; where that takes long, before it.
-func TestAStandingDoesNotWaitForItsEventForEver(t *testing.T) {
-	log, err := eventlog.Open(t.Context(), eventlog.Options{Dir: t.TempDir(), Durability: eventlog.OS, Logger: slog.New(slog.DiscardHandler)})
+	s, err := openStandings(ctx, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close(context.Background())
-	b := &Bridge{log: slog.New(slog.DiscardHandler), o: Options{Now: time.Now}, paths: map[string]*path{}, announceEvery: 100 * time.Microsecond}
-	if b.standings, err = openStandings(t.Context(), log); err != nil {
-		t.Fatal(err)
+	want := b.standings.message("ops")
+	if got := s.message("ops"); len(got.Untold) != 2 || got.Untold[0].Type != targetDisabled || !reflect.DeepEqual(got, want) {
+		t.Errorf("LANES has %+v, want %+v", got, want)
 	}
-	var stop context.CancelFunc
-	b.ctx, stop = context.WithCancel(t.Context())
-	b.hard = t.Context()
-	l := &lane{b: b, name: "ops"}
-	l.gate.standing = &standing{Revision: 7, DisabledAt: noon}
-	l.mu.Lock()
-	n := l.announce(targetDisabled, targetNews{standingMessage: standingMessage{Target: "ops"}})
-	l.mu.Unlock()
-	if err := l.standingChanged(n); err != nil || !b.standings.of("ops").disabled() {
-		t.Errorf("standingChanged = %v, written down: %+v", err, b.standings.of("ops"))
+}
+
+// What is to be told of a target has a bound.
+func TestNotMoreIsUntoldThanAMessageHolds(t *testing.T) {
+	s := &standings{known: make(map[string]*known)}
+	for n := range maxUntold + 1 {
+		if ok := s.announce(targetEnabled, targetNews{Target: "ops"}); ok != (n < maxUntold) {
+			t.Errorf("announce %d = %v", n, ok)
+		}
 	}
-	stop()
-	b.wg.Wait()
-	if err := <-n.told; err != errStopping {
-		t.Errorf("told %v", err)
+	if n := s.untold("ops"); n != maxUntold {
+		t.Errorf("%d are untold", n)
 	}
 }

@@ -82,6 +82,16 @@ func (b *Bridge) Misplace(ctx context.Context, bus string, r journal.Route) erro
 	return p.rec.sync(ctx)
 }
 
+// Tried writes down an attempt that nobody has made, in a record of its own.
+func (b *Bridge) Tried(ctx context.Context, bus string, o journal.Outcome) error {
+	p, err := b.path(bus)
+	if err != nil {
+		return err
+	}
+	p.rec.add(func(e *journal.Encoder) { e.Outcome(o) }, nil)
+	return p.rec.sync(ctx)
+}
+
 // ReadToken, ReadAnswer and ReplayAside are for fuzzing.
 var (
 	ReadToken  = readToken

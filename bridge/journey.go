@@ -4,10 +4,14 @@ package bridge
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/journal"
 	"github.com/rialto-bridge/rialto/rules"
 )
@@ -21,8 +25,9 @@ type Journey struct {
 	RulesMore  int               `json:"rulesMore,omitempty"` // rules in force that are not listed
 	Deliveries []JourneyDelivery `json:"deliveries"`
 
-	RecordsMore   int `json:"recordsMore,omitempty"`   // records that were left out, the oldest: what they say of attempts is not told
-	ResponsesMore int `json:"responsesMore,omitempty"` // attempts, the first, whose response was left out
+	RecordsMore   int    `json:"recordsMore,omitempty"`   // records that were left out, the oldest: what they say of attempts is not told
+	ResponsesMore int    `json:"responsesMore,omitempty"` // attempts, the first, whose response was left out
+	NextCursor    string `json:"nextCursor,omitempty"`    // of the records that were left out; "" = none were
 }
 
 // RuleVerdict is what a rule in force when the event was routed says of it.
@@ -50,6 +55,7 @@ type JourneyDelivery struct {
 	Discarded *JourneyDiscard  `json:"discarded,omitempty"`
 
 	ended time.Time // start of the last attempt, or when it was cancelled or the like; meaningless while it is owed
+	begun bool      // how it stood before the next record is known: none was left out in between
 }
 
 // JourneyRange is a range in which a delivery waits for its turn: from Next on, in order, Deliveries of them to the target.
@@ -136,34 +142,32 @@ func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 
 // maxVerdicts is how many rules a journey explains; those that matched come first.
 const maxVerdicts = 100
 
-// journeyOf puts together what JOURNEY, the views and the rules in force then say about an event.
-func (p *path) journeyOf(ctx context.Context, f *Found) (*Journey, error) {
+// journeyOf puts together what JOURNEY, the views and the rules in force then say about an event: how it stands, and of the records
+// those before one (0 = the newest), at most so many.
+func (p *path) journeyOf(ctx context.Context, f *Found, before uint64, most int) (*Journey, error) {
 	seq := f.Position.Seq
 	raw, err := p.b.o.Journal.Journey(ctx, p.name, p.journey, seq)
 	if err != nil {
 		return nil, err
 	}
-	out := &Journey{State: "pending", Rules: []RuleVerdict{}, Deliveries: []JourneyDelivery{}}
+	out := deliveriesOf(&raw)
 	if !raw.Routed {
 		return out, nil
 	}
-	out.State, out.RoutedAt, out.RecordsMore = "routed", &raw.RoutedAt, raw.Untold
-	if len(raw.Routes) == 0 {
-		out.State = "unmatched"
-	}
-	byRoute := make(map[journal.RoutePair]*JourneyDelivery, len(raw.Routes))
-	out.Deliveries = make([]JourneyDelivery, len(raw.Routes))
-	for i, r := range raw.Routes {
-		out.Deliveries[i] = JourneyDelivery{Rule: r.Rule, Revision: r.Revision, Target: r.Target, State: journal.Live, Attempts: []Attempt{}}
-		byRoute[journal.RoutePair{Rule: r.Rule, Target: r.Target}] = &out.Deliveries[i]
-	}
 	for _, o := range raw.Outcomes {
-		if d := byRoute[journal.RoutePair{Rule: o.Route.Rule, Target: o.Route.Target}]; d != nil {
-			d.add(o)
-		}
 		if o.At.Before(raw.RoutedAt) {
 			raw.RoutedAt = o.At // the record of the routing is stored a little later than the event was routed
 		}
+	}
+	out.RoutedAt = &raw.RoutedAt
+	if before > 0 || most < journal.MaxJourneyRecords {
+		if raw, err = p.b.o.Journal.JourneyPart(ctx, p.name, p.journey, seq, before, most); err != nil {
+			return nil, err
+		}
+		out.tell(deliveriesOf(&raw))
+	}
+	if out.RecordsMore = raw.Untold; raw.Next > 0 {
+		out.NextCursor = journeyCursor(seq, raw.Next)
 	}
 	for i := range out.Deliveries {
 		if err := p.whereRanged(&out.Deliveries[i]); err != nil {
@@ -175,6 +179,42 @@ func (p *path) journeyOf(ctx context.Context, f *Found) (*Journey, error) {
 	}
 	out.bound()
 	return out, p.verdicts(out, f.Event, seq)
+}
+
+// tell has a journey tell what another one of the same event has of attempts and the like in place of its own.
+func (j *Journey) tell(part *Journey) {
+	for i := range j.Deliveries {
+		j.Deliveries[i].Attempts, j.Deliveries[i].Redrives = []Attempt{}, nil
+	}
+	for _, d := range part.Deliveries {
+		i := slices.IndexFunc(j.Deliveries, func(x JourneyDelivery) bool { return x.Rule == d.Rule && x.Target == d.Target })
+		if i < 0 {
+			j.Deliveries = append(j.Deliveries, d)
+			continue
+		}
+		own := &j.Deliveries[i]
+		own.Attempts, own.Redrives = d.Attempts, d.Redrives
+		if own.Discarded == nil {
+			own.Discarded = d.Discarded
+		}
+	}
+}
+
+// journeyCursor makes a cursor of the event and of the record before which a page ends.
+func journeyCursor(seq, before uint64) string { return fmt.Sprintf("%d-%d", seq, before) }
+
+// readJourneyCursor reads one; "" is the beginning.
+func readJourneyCursor(s string) (seq, before uint64, err error) {
+	if s == "" {
+		return 0, 0, nil
+	}
+	event, record, _ := strings.Cut(s, "-")
+	seq, err1 := strconv.ParseUint(event, 10, 64)
+	before, err2 := strconv.ParseUint(record, 10, 64)
+	if err1 != nil || err2 != nil || before == 0 {
+		return 0, 0, fault.Invalidf("/cursor", "is not a cursor of a journey")
+	}
+	return seq, before, nil
 }
 
 // maxResponses is how many bytes of responses a journey tells.
@@ -208,12 +248,12 @@ func (p *path) whereRanged(d *JourneyDelivery) error {
 
 // add brings an outcome into a delivery.
 func (d *JourneyDelivery) add(o journal.Step) {
-	if o.Attempt > 0 {
+	if o.Attempt > 0 && !o.Untold {
 		d.Attempts = append(d.Attempts, attemptOf(o.Outcome))
 	}
 	switch {
 	case o.Redrive != nil && o.State == journal.Parked:
-		if !d.State.Terminal() && (len(d.Redrives) > 0 || o.Redrive.From == "") {
+		if d.begun && !d.State.Terminal() && (len(d.Redrives) > 0 || o.Redrive.From == "") {
 			return // it was owed already
 		}
 		d.Redrives = append(d.Redrives, redriveStory(o.Redrive))
@@ -223,9 +263,10 @@ func (d *JourneyDelivery) add(o journal.Step) {
 		if x := o.Discard; x != nil {
 			d.Discarded = discardStory(x)
 		}
-	case d.State.Terminal():
+	case d.begun && d.State.Terminal():
 		return // a crash made us repeat the attempt
 	}
+	d.begun = d.begun || !o.Untold && o.Reason != journal.ReasonRange
 	d.State, d.Reason, d.Due, d.ended = o.State, o.Reason, nil, o.At
 	if o.State == journal.Parked && !o.Due.IsZero() {
 		d.Due = &o.Due
@@ -307,20 +348,21 @@ func (j *Journey) has(target, outcome string) bool {
 
 // deliveriesOf is a journey without explanations.
 func deliveriesOf(raw *journal.Journey) *Journey {
-	j := &Journey{State: "routed", Deliveries: make([]JourneyDelivery, len(raw.Routes))}
+	j := &Journey{State: "routed", Rules: []RuleVerdict{}, Deliveries: make([]JourneyDelivery, len(raw.Routes))}
 	switch {
 	case !raw.Routed:
 		j.State = StatePending
 	case len(raw.Routes) == 0:
 		j.State = StateUnmatched
 	}
+	byRoute := make(map[journal.RoutePair]*JourneyDelivery, len(raw.Routes))
 	for i, r := range raw.Routes {
-		d := &j.Deliveries[i]
-		d.Rule, d.Revision, d.Target, d.State = r.Rule, r.Revision, r.Target, journal.Live
-		for _, o := range raw.Outcomes {
-			if o.Route.Rule == r.Rule && o.Route.Target == r.Target {
-				d.add(o)
-			}
+		j.Deliveries[i] = JourneyDelivery{Rule: r.Rule, Revision: r.Revision, Target: r.Target, State: journal.Live, Attempts: []Attempt{}, begun: raw.Untold == 0}
+		byRoute[journal.RoutePair{Rule: r.Rule, Target: r.Target}] = &j.Deliveries[i]
+	}
+	for _, o := range raw.Outcomes {
+		if d := byRoute[journal.RoutePair{Rule: o.Route.Rule, Target: o.Route.Target}]; d != nil {
+			d.add(o)
 		}
 	}
 	return j

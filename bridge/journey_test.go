@@ -3,6 +3,7 @@
 package bridge_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/fault"
@@ -56,11 +57,11 @@ func TestAJourneyTellsHowEachAttemptWent(t *testing.T) {
 	}
 	want := bridge.Attempt{N: 1, Status: 503, Reason: "status", Remote: "192.0.2.7:443", Response: page,
 		Timings: &bridge.Timings{DNS: 1, Connect: 2.5, TLS: 3, FirstByte: 20}}
-	if d := cmp.Diff(want, ignore(failed)); d != "" {
+	if d := gocmp.Diff(want, ignore(failed)); d != "" {
 		t.Errorf("failed attempt (-want +got):\n%s", d)
 	}
 	want = bridge.Attempt{N: 2, OK: true, Status: 200, Remote: "192.0.2.7:443", Reused: true, Timings: &bridge.Timings{FirstByte: 1}}
-	if d := cmp.Diff(want, ignore(accepted)); d != "" {
+	if d := gocmp.Diff(want, ignore(accepted)); d != "" {
 		t.Errorf("accepted attempt (-want +got):\n%s", d)
 	}
 
@@ -177,5 +178,89 @@ func TestSearchByTargetAndOutcome(t *testing.T) {
 	}
 	if len(bridge.Outcomes) != 6 || bridge.Outcomes[0] != journal.Parked.String() {
 		t.Errorf("outcomes %v", bridge.Outcomes)
+	}
+}
+
+// A journey of any length is told page by page: every attempt once and in order, while more are made. Each page says how the
+// deliveries stand now.
+func TestALongJourneyIsToldPageByPage(t *testing.T) {
+	f := newFixture(t)
+	f.target("ops", `{"retry":{"schedule":["10ms"],"maxAttempts":1000}}`, nil)
+	f.target("well", quick, nil)
+	f.rule("all", "reading", "ops", "well")
+	f.pause("ops", true)
+	f.start()
+	defer f.stop(time.Second)
+	f.send("reading", "a")
+	f.parked("ops", 1)
+	route, attempts := journal.Route{Rule: "all", Revision: f.rules[0].Revision, Target: "ops"}, 0
+	tried := func(count int) {
+		t.Helper()
+		for range count {
+			attempts++
+			f.must(f.Tried(context.Background(), "default", journal.Outcome{Seq: 1, Route: route, State: journal.Parked, Attempt: attempts, At: time.Now(), Due: time.Now()}))
+		}
+	}
+	tried(1150)
+	query := func(limit int, cursor string) bridge.EventQuery {
+		return bridge.EventQuery{Bus: "default", ID: "a", Limit: limit, Cursor: cursor}
+	}
+	page := func(limit int, cursor string) *bridge.Journey {
+		t.Helper()
+		found, err := f.EventPage(context.Background(), query(limit, cursor))
+		f.must(err)
+		return found.Journey
+	}
+	all := func(limit int, meanwhile func()) (told map[string][]int, redrives int) {
+		t.Helper()
+		told = map[string][]int{}
+		left, cursor := -1, ""
+		for left != 0 {
+			j := page(limit, cursor)
+			for _, d := range j.Deliveries {
+				var numbers []int
+				for _, a := range d.Attempts {
+					numbers = append(numbers, a.N)
+				}
+				told[d.Target] = append(numbers, told[d.Target]...)
+				redrives += len(d.Redrives)
+			}
+			if left > 0 && j.RecordsMore != max(0, left-cmp.Or(limit, 1000)) || (j.RecordsMore == 0) != (j.NextCursor == "") {
+				t.Errorf("a page of %d leaves out %d before %q, after one that left out %d", limit, j.RecordsMore, j.NextCursor, left)
+			}
+			left, cursor = j.RecordsMore, j.NextCursor
+			meanwhile()
+		}
+		for i, n := range told["ops"] {
+			if n != i+1 {
+				t.Fatalf("in pages of %d attempt %d comes in place %d", limit, n, i+1)
+			}
+		}
+		return told, redrives
+	}
+	for _, limit := range []int{0, 100, 1000} {
+		now := attempts
+		if told, _ := all(limit, func() { tried(3) }); len(told["ops"]) != now || len(told["well"]) != 1 {
+			t.Errorf("in pages of %d: %d attempts of %d, and %d", limit, len(told["ops"]), now, len(told["well"]))
+		}
+	}
+	f.pause("ops", false)
+	f.journey("a", bridge.StateDelivered)
+	_, err := f.Redrive(context.Background(), bridge.RedriveRequest{Bus: "default", ID: "a", Target: "ops", Delivered: true})
+	f.must(err)
+	f.targets["ops"].attempts(t, 2)
+	f.journey("a", bridge.StateDelivered)
+	newest := page(2, "")
+	older := page(10, page(300, "").NextCursor)
+	for i, j := range []*bridge.Journey{newest, older} {
+		if len(j.Deliveries) != 2 || j.Deliveries[0].State != journal.Delivered || len(j.Deliveries[0].Redrives) != 1-i {
+			t.Errorf("page %+v", j)
+		}
+	}
+	for name, q := range map[string]bridge.EventQuery{"limit": query(-1, ""), "/limit": query(1001, ""), "cursor": query(0, "x"), "/cursor": query(0, "1"),
+		"/cursor:": query(0, "1-0"), "cursor: is not": query(0, "-7"), "another event": query(0, "2"+newest.NextCursor)} {
+		if _, err := f.EventPage(context.Background(), q); fault.KindOf(err) != fault.Invalid || !strings.Contains(err.Error(), name) {
+			t.Errorf("%+v: %v", q, err)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/fault"
+	"github.com/rialto-bridge/rialto/internal/journal"
 )
 
 // Found is a stored event.
@@ -35,15 +36,41 @@ const maxSameID = 10_000
 // have the id, source chooses; without it the newest is returned and the others are named. The error is NotFound if
 // there is none.
 func (b *Bridge) Event(ctx context.Context, bus, id, source string) (*Found, error) {
-	p, err := b.path(bus)
+	return b.EventPage(ctx, EventQuery{Bus: bus, ID: id, Source: source})
+}
+
+// EventQuery names an event, and the part of its journey that is asked for.
+type EventQuery struct {
+	Bus, ID, Source string
+	Limit           int    // records of its journey, 1-1000; 0 = 1000
+	Cursor          string // NextCursor of the journey that told newer ones; "" = the newest
+}
+
+// EventPage is Event with a part of the journey: how its deliveries stand, and what the records of that part tell of attempts,
+// redrives and who discarded.
+func (b *Bridge) EventPage(ctx context.Context, q EventQuery) (*Found, error) {
+	p, err := b.path(q.Bus)
 	if err != nil {
 		return nil, err
 	}
-	found, err := p.find(ctx, id, source)
+	most := journal.MaxJourneyRecords
+	if q.Limit != 0 {
+		if most, err = limitOf(q.Limit); err != nil {
+			return nil, err
+		}
+	}
+	seq, before, err := readJourneyCursor(q.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	j, err := p.journeyOf(ctx, found)
+	found, err := p.find(ctx, q.ID, q.Source)
+	if err != nil {
+		return nil, err
+	}
+	if before > 0 && found.Position.Seq != seq {
+		return nil, fault.Invalidf("/cursor", "is one of another event")
+	}
+	j, err := p.journeyOf(ctx, found, before, most)
 	if err != nil {
 		return nil, err
 	}

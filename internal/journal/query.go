@@ -66,16 +66,25 @@ type Journey struct {
 	Routes   []Route
 	Outcomes []Step // in the order in which they were recorded; what was ranged begins with being so (ReasonRange)
 	Untold   int    // messages that speak of the event and were not read, because there are so many: the oldest of them
+	Next     uint64 // the part before this message tells of them; 0 = there are none
+
+	before uint64 // the first message that is not told; 0 = none
 }
 
-// maxJourneyRecords bounds what one journey reads: an event with more messages has been retried, or sent to targets,
+// MaxJourneyRecords bounds what is read of one journey: an event with more messages has been retried, or sent to targets,
 // that often.
-const maxJourneyRecords = 1000
+const MaxJourneyRecords = 1000
 
 // Journey reads the journey of the event at seq from the stream JOURNEY_<bus>. Of a very long one it tells the newest
 // part.
 func (j *Journal) Journey(ctx context.Context, bus string, stream *eventlog.Stream, seq uint64) (Journey, error) {
-	out, err := j.Journeys(ctx, bus, stream, []uint64{seq})
+	return j.JourneyPart(ctx, bus, stream, seq, 0, MaxJourneyRecords)
+}
+
+// JourneyPart reads what the newest messages before one tell of the event at seq, and most of them; before is the Next of the part
+// that follows, and 0 for the newest. The routes of the event are a part of each.
+func (j *Journal) JourneyPart(ctx context.Context, bus string, stream *eventlog.Stream, seq, before uint64, most int) (Journey, error) {
+	out, err := j.journeys(ctx, bus, stream, []uint64{seq}, before, most)
 	if err != nil {
 		return Journey{}, err
 	}
@@ -84,11 +93,15 @@ func (j *Journal) Journey(ctx context.Context, bus string, stream *eventlog.Stre
 
 // Journeys is Journey for several events, which often share messages: each of those is read once.
 func (j *Journal) Journeys(ctx context.Context, bus string, stream *eventlog.Stream, seqs []uint64) (map[uint64]*Journey, error) {
+	return j.journeys(ctx, bus, stream, seqs, 0, MaxJourneyRecords)
+}
+
+func (j *Journal) journeys(ctx context.Context, bus string, stream *eventlog.Stream, seqs []uint64, before uint64, most int) (map[uint64]*Journey, error) {
 	out := make(map[uint64]*Journey, len(seqs))
 	for _, seq := range seqs {
-		out[seq] = new(Journey)
+		out[seq] = &Journey{before: before}
 	}
-	records, err := j.recordsOf(bus, out, seqs)
+	records, err := j.recordsOf(bus, out, seqs, most)
 	if err != nil {
 		return nil, err
 	}
@@ -97,6 +110,11 @@ func (j *Journal) Journeys(ctx context.Context, bus string, stream *eventlog.Str
 		return nil, fmt.Errorf("read outcomes: %w", err)
 	}
 	for _, journey := range out {
+		if journey.Untold > 0 { // such as the redrive that made a route
+			for _, o := range journey.Outcomes {
+				journey.owes(o.Route)
+			}
+		}
 		if err := journey.standInRanges(j, bus); err != nil {
 			return nil, err
 		}
@@ -104,8 +122,9 @@ func (j *Journal) Journeys(ctx context.Context, bus string, stream *eventlog.Str
 	return out, nil
 }
 
-// recordsOf returns the messages of JOURNEY that speak of events, in order, and notes in out how many are left out.
-func (j *Journal) recordsOf(bus string, out map[uint64]*Journey, seqs []uint64) ([]uint64, error) {
+// recordsOf returns the messages of JOURNEY that speak of events, at most so many for each and that which routed it, in order. It notes
+// in out how many older ones are left out.
+func (j *Journal) recordsOf(bus string, out map[uint64]*Journey, seqs []uint64, most int) ([]uint64, error) {
 	mentions, routings := key('j', bus), key('r', bus)
 	it, err := j.db.NewIter(&pebble.IterOptions{LowerBound: mentions, UpperBound: after(mentions)})
 	if err != nil {
@@ -124,8 +143,14 @@ func (j *Journal) recordsOf(bus string, out map[uint64]*Journey, seqs []uint64) 
 		for ok := it.SeekGE(prefix); ok && bytes.HasPrefix(it.Key(), prefix); ok = it.Next() {
 			own = append(own, binary.BigEndian.Uint64(it.Key()[len(prefix):]))
 		}
-		untold := max(0, len(own)-maxJourneyRecords)
-		out[seq].Untold = untold
+		if before := out[seq].before; before > 0 {
+			i, _ := slices.BinarySearch(own, before)
+			own = own[:i]
+		}
+		untold := max(0, len(own)-most)
+		if out[seq].Untold = untold; untold > 0 {
+			out[seq].Next = own[untold]
+		}
 		records = append(records, own[untold:]...)
 		if routing.SeekGE(u64(bytes.Clone(routings), seq)) {
 			if r, err := readRouting(routing.Key()[len(routings):], routing.Value()); err != nil {
@@ -151,14 +176,14 @@ func readJourneys(out map[uint64]*Journey, raw eventlog.Raw) error {
 			return nil
 		},
 		Pending: func(x Pending) error {
-			if j := out[x.Seq]; j != nil && !slices.Contains(j.Routes, x.Route) {
-				j.Routes = append(j.Routes, x.Route)
+			if j := out[x.Seq]; j != nil {
+				j.owes(x.Route)
 			}
 			return nil
 		},
 		Outcome: func(x Outcome) error {
 			if j := out[x.Seq]; j != nil {
-				j.Outcomes = append(j.Outcomes, Step{Outcome: x})
+				j.Outcomes = append(j.Outcomes, Step{Outcome: x, Untold: !j.tells(raw.Seq)})
 			}
 			return nil
 		},
@@ -177,11 +202,21 @@ func readJourneys(out map[uint64]*Journey, raw eventlog.Raw) error {
 	})
 }
 
-// redriven notes a redrive: what it owes is a route of the event if it has not been one.
-func (j *Journey) redriven(r Redrive) {
-	if !slices.ContainsFunc(j.Routes, func(x Route) bool { return x.Rule == r.Route.Rule && x.Target == r.Route.Target }) {
-		j.Routes = append(j.Routes, r.Route)
+// tells reports whether a message belongs to the part that is told. Only the message that routed the event is read and may not.
+func (j *Journey) tells(record uint64) bool {
+	return record >= j.Next && (j.before == 0 || record < j.before)
+}
+
+// owes notes a route of the event if it has not been one.
+func (j *Journey) owes(r Route) {
+	if !slices.ContainsFunc(j.Routes, func(x Route) bool { return x.Rule == r.Rule && x.Target == r.Target }) {
+		j.Routes = append(j.Routes, r)
 	}
+}
+
+// redriven notes a redrive, which may be to another target.
+func (j *Journey) redriven(r Redrive) {
+	j.owes(r.Route)
 	j.Outcomes = append(j.Outcomes, r.steps()...)
 }
 

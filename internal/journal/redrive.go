@@ -344,6 +344,7 @@ type Step struct {
 	Outcome
 	Redrive *Redrive // somebody asked for it, and Outcome is what that made of it
 	Discard *Discard
+	Untold  bool // its message is among those that are left out, and read for how the delivery stands
 }
 
 // steps returns what a redrive did to the delivery that had ended, if another target has it now, and to the one that is

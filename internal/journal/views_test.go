@@ -283,8 +283,9 @@ func TestTrimForgets(t *testing.T) {
 	}
 }
 
-// A journey that is longer than what is read of it says how much is left out.
-func TestALongJourneySaysWhatIsLeftOut(t *testing.T) {
+// A journey that is longer than what is read of it says how much is left out, and its parts tell all of it: in order, nothing twice,
+// and what comes meanwhile is in none of those that are older.
+func TestALongJourneyIsToldInParts(t *testing.T) {
 	ctx := context.Background()
 	log, err := eventlog.Open(ctx, eventlog.Options{Dir: t.TempDir(), Durability: eventlog.OS, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -298,20 +299,79 @@ func TestALongJourneySaysWhatIsLeftOut(t *testing.T) {
 	j := open(t, t.TempDir())
 	defer j.Close()
 	f := &feeder{t: t, j: j}
-	f.apply(func(e *journal.Encoder) {
-		e.Routed(journal.Routed{Seq: 1, Hour: hour(), Routes: []journal.Route{warm}})
-		e.Routed(journal.Routed{Seq: 2, Hour: hour(), Routes: []journal.Route{warm}})
-	})
-	const records = 1003
-	for i := range records {
-		f.apply(func(e *journal.Encoder) {
-			e.Outcome(journal.Outcome{Seq: 1, Route: warm, State: journal.Parked, Attempt: i + 1, At: base, Due: base})
-		})
+	apply := func(write func(*journal.Encoder)) {
+		t.Helper()
+		f.apply(write)
+		done := make(chan eventlog.Result, 1)
+		if err := stream.Append(ctx, eventlog.Message{Subject: "journey.devices", Data: f.all[len(f.all)-1]}, func(r eventlog.Result) { done <- r }); err != nil {
+			t.Fatal(err)
+		}
+		if r := <-done; r.Err != nil {
+			t.Fatal(r.Err)
+		}
 	}
-	for seq, want := range map[uint64]int{1: 3, 2: 0} {
+	attempt := func(e *journal.Encoder, n int) {
+		e.Outcome(journal.Outcome{Seq: 1, Route: warm, State: journal.Parked, Attempt: n, At: base, Due: base})
+	}
+	apply(func(e *journal.Encoder) {
+		e.Routed(journal.Routed{Seq: 1, Hour: hour(), Routes: []journal.Route{warm, archive}})
+		e.Routed(journal.Routed{Seq: 2, Hour: hour(), Routes: []journal.Route{warm}})
+		e.Outcome(journal.Outcome{Seq: 1, Route: archive, State: journal.Delivered, Attempt: 1, At: base})
+		attempt(e, 1)
+	})
+	n := 1
+	more := func(count int) {
+		for range count {
+			n++
+			apply(func(e *journal.Encoder) { attempt(e, n) })
+		}
+	}
+	more(1003)
+	spare := journal.Route{Rule: "warm", Revision: 9, Target: "spare"}
+	apply(func(e *journal.Encoder) {
+		e.Redrive(journal.Redrive{Seq: 1, Route: spare, Check: 1, Hour: hour(), Was: journal.Dead, From: "ops", At: base, Due: base})
+	})
+	apply(func(e *journal.Encoder) {
+		e.Outcome(journal.Outcome{Seq: 1, Route: spare, State: journal.Delivered, Attempt: 1, At: base})
+	})
+	for seq, want := range map[uint64]int{1: 5, 2: 0} {
 		got, err := j.Journey(ctx, "devices", stream, seq)
-		if err != nil || got.Untold != want {
-			t.Errorf("of event %d %d records are left out, %v, want %d", seq, got.Untold, err, want)
+		if err != nil || got.Untold != want || (got.Next == 0) != (want == 0) {
+			t.Errorf("of event %d %d records are left out, before %d, %v, want %d", seq, got.Untold, got.Next, err, want)
+		}
+	}
+	for _, most := range []int{1, 7, 1000} {
+		before, parts := uint64(0), 0
+		told := map[journal.Route][]int{} // numbers of attempts, the last first
+		for left := -1; ; {
+			got, err := j.JourneyPart(ctx, "devices", stream, 1, before, most)
+			if err != nil || !got.Routed || len(got.Routes) < 2 || got.Routes[0] != warm || got.Routes[1] != archive {
+				t.Fatalf("part before %d: %+v, %v", before, got, err)
+			}
+			if left >= 0 && got.Untold != max(0, left-most) {
+				t.Errorf("part before %d of %d leaves out %d, after one with %d", before, most, got.Untold, left)
+			}
+			for _, o := range slices.Backward(got.Outcomes) {
+				if o.Attempt > 0 && !o.Untold {
+					told[o.Route] = append(told[o.Route], o.Attempt)
+				}
+			}
+			left, before, parts = got.Untold, got.Next, parts+1
+			if before == 0 {
+				break
+			}
+			if parts < 4 {
+				more(1)
+			}
+		}
+		last := told[warm][0]
+		for i, attempt := range told[warm] {
+			if attempt != last-i {
+				t.Fatalf("in parts of %d attempt %d comes before %d", most, attempt, last-i+1)
+			}
+		}
+		if len(told[warm]) != last || len(told[archive]) != 1 || len(told[spare]) != 1 {
+			t.Errorf("in parts of %d: %d attempts of %d, and %v, %v", most, len(told[warm]), last, told[archive], told[spare])
 		}
 	}
 }

@@ -33,7 +33,7 @@ type Bridge interface {
 	Cancel(ctx context.Context, bus, id, source string) error
 	Prepared(ctx context.Context, bus, token string) (bridge.Kept, error)
 	Decide(ctx context.Context, bus, token string, commit bool) (bridge.Decision, error)
-	Event(ctx context.Context, bus, id, source string) (*bridge.Found, error)
+	EventPage(ctx context.Context, q bridge.EventQuery) (*bridge.Found, error)
 	Find(ctx context.Context, bus, id, source string) (*bridge.Found, error)
 	Search(ctx context.Context, bus string, q bridge.SearchQuery) (bridge.SearchPage, error)
 	Follow(ctx context.Context, o bridge.FollowOptions, fn func(eventlog.Entry) error) error

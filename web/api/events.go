@@ -15,20 +15,20 @@ import (
 	"github.com/rialto-bridge/rialto/targets/region"
 )
 
-// getEvent answers a stored event with its journey.
+// getEvent answers a stored event with its journey, or a part of that.
 func (a *API) getEvent(w *reply, r *http.Request) error {
-	q, err := readQuery(r, "source")
+	q, err := readQuery(r, "source", "limit", "cursor")
 	if err != nil {
 		return err
 	}
+	e := bridge.EventQuery{Bus: w.bus, ID: pathParam(r, "id"), Source: q.text("source"), Limit: q.limit(), Cursor: q.text("cursor")}
 	if err := q.err(); err != nil {
 		return err
 	}
-	id := pathParam(r, "id")
-	if id == "" {
+	if e.ID == "" {
 		return errNoRoute
 	}
-	found, err := a.o.Bridge.Event(r.Context(), w.bus, id, q.text("source"))
+	found, err := a.o.Bridge.EventPage(r.Context(), e)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/web/api"
@@ -289,4 +290,17 @@ func FuzzAcceptedIDs(f *testing.F) {
 			t.Fatalf("%q is written as %q, which reads %q", s, b, got)
 		}
 	})
+}
+
+func TestAPageOfAJourney(t *testing.T) {
+	s := start(t)
+	s.post("default", "a").want(t, http.StatusAccepted)
+	s.do("GET", "/v1/buses/default/events/a?source=/test&limit=10&cursor=1-7", "").want(t, http.StatusOK)
+	if d := cmp.Diff(bridge.EventQuery{Bus: "default", ID: "a", Source: "/test", Limit: 10, Cursor: "1-7"}, s.bridge.lastQuery()); d != "" {
+		t.Errorf("query (-want +got):\n%s", d)
+	}
+	for _, limit := range []string{"0", "-1", "1001", "all"} {
+		wantProblem(t, s.do("GET", "/v1/buses/default/events/a?limit="+limit, ""), 400, "invalid", "/limit")
+	}
+	wantProblem(t, s.do("GET", "/v1/buses/default/events/a?cursor=1-7&cursor=1-8", ""), 400, "invalid", "/cursor")
 }

@@ -114,9 +114,11 @@ func (f *fakeBridge) Ingest(_ context.Context, bus string, recs []*event.Record)
 	return out, nil
 }
 
-func (f *fakeBridge) Event(_ context.Context, bus, id, source string) (*bridge.Found, error) {
+func (f *fakeBridge) EventPage(_ context.Context, q bridge.EventQuery) (*bridge.Found, error) {
+	bus, id, source := q.Bus, q.ID, q.Source
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.asked = q
 	if err := f.bus(bus); err != nil {
 		return nil, err
 	}
@@ -140,7 +142,7 @@ func (f *fakeBridge) Event(_ context.Context, bus, id, source string) (*bridge.F
 }
 
 func (f *fakeBridge) Find(ctx context.Context, bus, id, source string) (*bridge.Found, error) {
-	found, err := f.Event(ctx, bus, id, source)
+	found, err := f.EventPage(ctx, bridge.EventQuery{Bus: bus, ID: id, Source: source})
 	if err == nil {
 		found.Journey, found.State = nil, ""
 	}

@@ -164,8 +164,9 @@ func (a *API) describe() error {
 		Properties: map[string]*huma.Schema{"state": text("pending, unmatched or routed"), "routedAt": moment, "ruleset": {Type: "integer"},
 			"rules":         {Type: "array", Items: &huma.Schema{Type: "object", Description: "rule, revision, matched and explanation"}},
 			"rulesMore":     {Type: "integer", Description: "rules in force that are not listed"},
-			"recordsMore":   {Type: "integer", Description: "the oldest records, which were left out: a journey tells of the newest 1000"},
-			"responsesMore": {Type: "integer", Description: "the first attempts, whose response was left out: a journey tells 512 KiB of them"},
+			"recordsMore":   {Type: "integer", Description: "older records, which were left out"},
+			"nextCursor":    text("the page that tells the next older records; absent: none were left out"),
+			"responsesMore": {Type: "integer", Description: "the first attempts of the page, whose response was left out: it tells 512 KiB of them"},
 			"deliveries": {Type: "array", Items: object([]string{"rule", "revision", "target", "state", "attempts"}, map[string]*huma.Schema{
 				"rule": text(""), "revision": {Type: "integer"}, "target": text(""), "state": text("live, " + strings.Join(bridge.Outcomes, ", ")),
 				"reason": text("why it is in that state"), "due": moment, "attempts": {Type: "array", Items: ref("Attempt")},
@@ -300,9 +301,12 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 		},
 		"GET /v1/buses/{bus}/events/{id}": {
 			OperationID: "get-event", Tags: []string{"events"}, Summary: "Get an event and its journey",
-			Description: "An event can be read as soon as it was accepted. The id is percent-encoded once, so it may hold / ? # and %.",
-			Parameters:  []*huma.Param{bus, pathParamDoc("id", "of the event"), queryDoc("source", "which, if several events have the id; default: the newest", nil)},
-			Responses:   ok("The event", "application/json", ref("StoredEvent")),
+			Description: "An event can be read as soon as it was accepted. The id is percent-encoded once, so it may hold / ? # and %. " +
+				"A long journey comes in pages, the newest first: each says how the deliveries stand now, and what its records tell of attempts, redrives and who discarded.",
+			Parameters: []*huma.Param{bus, pathParamDoc("id", "of the event"), queryDoc("source", "which, if several events have the id; default: the newest", nil),
+				queryDoc("limit", "how many records of its journey at most", &huma.Schema{Type: "integer", Minimum: f64(1), Maximum: f64(1000), Default: 1000}),
+				queryDoc("cursor", "nextCursor of the journey of the page before", nil)},
+			Responses: ok("The event", "application/json", ref("StoredEvent")),
 		},
 		"GET /v1/stream": {
 			OperationID: "stream", Tags: []string{"events"}, Summary: "Follow events as they are stored (server-sent events)",

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -264,6 +265,57 @@ func TestJourney(t *testing.T) {
 				t.Errorf("-o json changes the story: %s", diff)
 			}
 		})
+	}
+}
+
+// A journey that comes in pages is shown whole, or as much of it as was asked for.
+func TestJourneyInPages(t *testing.T) {
+	page := func(rest, attempts, more string) string {
+		return `{"event":{"specversion":"1.0","id":"a","source":"/s","type":"t","data":12.50},"position":"EV_devices:1","received":"2027-01-02T03:04:05Z","journey":{"state":"routed",
+			"rules":[],"deliveries":[{"rule":"all","revision":1,"target":"ops","state":"delivered","attempts":[` + attempts + `]` + rest + `}` + more + `}}`
+	}
+	const spare = `,{"rule":"all","revision":1,"target":"spare","state":"dead","attempts":[{"n":1}]}`
+	asked := []string{}
+	server := serve(t, map[string]http.HandlerFunc{"GET /v1/buses/devices/events/a": func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.RawQuery)
+		switch r.URL.Query().Get("cursor") {
+		case "":
+			says(200, page(`,"redrives":[{"by":"me"}]`, `{"n":5}`, `],"recordsMore":3,"nextCursor":"1-9","responsesMore":1`))(w, r)
+		case "1-9":
+			says(200, page(`,"discarded":{"why":"old"}`, `{"n":3},{"n":4}`, spare+`],"recordsMore":1,"nextCursor":"1-4"`))(w, r)
+		case "1-4":
+			says(200, page(`,"redrives":[{"by":"ci"}]`, `{"n":1},{"n":2}`, `],"responsesMore":2`))(w, r)
+		}
+	}})
+	for _, c := range []struct {
+		limit, want string
+		asked       []string
+	}{
+		{"", page(`,"redrives":[{"by":"ci"},{"by":"me"}],"discarded":{"why":"old"}`, `{"n":1},{"n":2},{"n":3},{"n":4},{"n":5}`, spare+`],"responsesMore":3`),
+			[]string{"", "cursor=1-9&source=%2Fs", "cursor=1-4&source=%2Fs"}},
+		{"2", page(`,"redrives":[{"by":"me"}]`, `{"n":5}`, `],"recordsMore":3,"nextCursor":"1-9","responsesMore":1`), []string{"limit=2"}},
+		{"1500", page(`,"redrives":[{"by":"me"}],"discarded":{"why":"old"}`, `{"n":3},{"n":4},{"n":5}`, spare+`],"recordsMore":1,"nextCursor":"1-4","responsesMore":1`),
+			[]string{"limit=1000", "cursor=1-9&limit=500&source=%2Fs"}},
+	} {
+		asked = nil
+		args := []string{"journey", "a", "--bus", "devices", "-o", "json"}
+		if c.limit != "" {
+			args = append(args, "--limit", c.limit)
+		}
+		got := rialto(t, server, "", args...)
+		var a, b any
+		if err := errors.Join(json.Unmarshal([]byte(got.out), &a), json.Unmarshal([]byte(c.want), &b)); err != nil {
+			t.Fatalf("%v: %s%s", err, got.out, got.err)
+		}
+		if diff := cmp.Diff(b, a) + cmp.Diff(c.asked, asked); diff != "" {
+			t.Errorf("limit %q (-want +got)\n%s", c.limit, diff)
+		}
+		if !strings.Contains(got.out, "12.50") {
+			t.Errorf("the event is not as it was sent: %s", got.out)
+		}
+	}
+	if got := rialto(t, server, "", "journey", "a", "--bus", "devices", "--limit", "-1"); got.code != exitUsage {
+		t.Errorf("a negative limit: exit %d", got.code)
 	}
 }
 

@@ -125,7 +125,7 @@ func (c *cli) subject(ctx context.Context, q question) (subject, error) {
 	if err != nil {
 		return subject{}, err
 	}
-	raw, bus, err := cl.findEvent(ctx, q.bus, q.event, q.source)
+	raw, bus, err := cl.findEvent(ctx, q.bus, q.event, q.source, 0)
 	if err != nil {
 		if exitCode(err) == exitNotFound && slices.Contains(files.Endings, filepath.Ext(q.event)) {
 			err = fmt.Errorf("there is no such file, and %w", err)

@@ -150,10 +150,10 @@ func (p *path) journeyOf(ctx context.Context, f *Found, before uint64, most int)
 	if err != nil {
 		return nil, err
 	}
-	out := deliveriesOf(&raw)
 	if !raw.Routed {
-		return out, nil
+		return &Journey{State: StatePending, Rules: []RuleVerdict{}, Deliveries: []JourneyDelivery{}}, nil
 	}
+	out := deliveriesOf(&raw)
 	for _, o := range raw.Outcomes {
 		if o.At.Before(raw.RoutedAt) {
 			raw.RoutedAt = o.At // the record of the routing is stored a little later than the event was routed

@@ -365,7 +365,7 @@ func (g *Gateway) restoreLists(s *session, st *sessionState, l *loaded) {
 			continue
 		}
 		fl := flight{feed: g.feeds.named(f.feed), seq: f.seq, id: f.id, stage: f.stage, stored: f.topic != "", command: f.command}
-		anew := fl.feed != nil && !fl.stored && !fl.command && fl.seq > fl.feed.recovered                    // of a bus that was there before this one
+		anew := fl.feed != nil && !fl.stored && !fl.command && fl.seq > fl.feed.recovered     // of a bus that was there before this one
 		gone := anew || fl.feed == nil && !fl.stored || fl.command && !g.restoreOrder(s, &fl) // of a bus that is gone, or a command that has ended
 		if f.group != "" {
 			i := s.find(f.group)

@@ -69,6 +69,9 @@ func TestWhatWasMissedIsOfferedWhenATargetIsEnabled(t *testing.T) {
 	if _, err := f.EnableTarget(context.Background(), "ops", "me"); fault.KindOf(err) != fault.Conflict || !strings.Contains(err.Error(), "active") {
 		t.Errorf("enable again: %v", err)
 	}
+	f.eventually(func() (string, bool) { // dead letters have the millisecond of their attempt
+		return "it is still the millisecond of the filter", time.Now().Truncate(time.Millisecond).After(e.Filter.To)
+	})
 	status.Store(422)
 	f.dead("refused later")
 	status.Store(200)

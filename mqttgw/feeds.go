@@ -240,7 +240,7 @@ func (fs *feeds) sweep() (left bool) {
 			continue
 		}
 		f.stop()
-		if f.needed() { // something has come in between
+		if !fs.unneeded(f) { // something has come in between
 			fs.start(f)
 			left = true
 			continue
@@ -249,6 +249,17 @@ func (fs *feeds) sweep() (left bool) {
 		f.forget()
 	}
 	return left
+}
+
+// unneeded reports whether nobody needs a feed that has been stopped, and sees to it that SESSIONS says so: killed when its bus is not
+// served any more, sessions that stand there as lagging in it would have lost something. mu is held.
+func (fs *feeds) unneeded(f *feed) bool {
+	if r := fs.g.recorder; r != nil && !f.needed() {
+		if err := r.settle(fs.working); err != nil {
+			return false
+		}
+	}
+	return !f.needed()
 }
 
 // needed reports whether there is something in the feed that a session or a group has not got yet.

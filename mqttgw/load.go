@@ -193,7 +193,7 @@ func (g *groupState) fly(f flightState) {
 // sessions whose wills are on their way, for the caller to publish.
 func (g *Gateway) restore(l *loaded) (parting []*session) {
 	began := g.markedAll()
-	g.recorder.began, g.recorder.said = [2]moment{began, began}, began
+	g.recorder.began = [2]moment{began, began}
 	now := g.now()
 	for _, st := range l.cuts {
 		g.restoreCut(cut{g.momentOf(st.moment), st.made})

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -39,13 +38,14 @@ type recorder struct {
 	broken chan struct{} // closed when the recorder has ended by itself
 
 	mu       sync.Mutex
-	full     []batch    // guarded by mu; messages that wait to be committed
-	buf      []byte     // guarded by mu; records that gather
-	waiting  []func()   // guarded by mu; for the commit of buf
-	sessions []*session // guarded by mu; changed
-	groups   []*group   // guarded by mu; changed
-	closed   bool       // guarded by mu
-	err      error      // guarded by mu; why it has ended
+	full     []batch         // guarded by mu; messages that wait to be committed
+	buf      []byte          // guarded by mu; records that gather
+	waiting  []func()        // guarded by mu; for the commit of buf
+	sessions []*session      // guarded by mu; changed
+	groups   []*group        // guarded by mu; changed
+	closed   bool            // guarded by mu
+	asked    []chan struct{} // guarded by mu; closed when all that has changed is written
+	err      error           // guarded by mu; why it has ended
 
 	// QoS 2 publications on their way, by generation; see checkpoint. Guarded by mu.
 	generation int
@@ -57,7 +57,6 @@ type recorder struct {
 	size     int64  // bytes written since the last snapshot, which is included
 	snapshot int64  // bytes of the last snapshot
 	refused  bool   // the log's last refusal was logged
-	said     moment // the last checkpoint
 }
 
 // batch is a message of records, without its head, and what waits for its commit.
@@ -116,6 +115,16 @@ func (r *recorder) flush(ctx context.Context) error {
 	r.mu.Lock()
 	r.seal()
 	r.waiting = append(r.waiting, func() { close(done) })
+	r.mu.Unlock()
+	r.signal()
+	return r.await(ctx, done)
+}
+
+// settle waits until all that has changed before it was called is written, with a checkpoint.
+func (r *recorder) settle(ctx context.Context) error {
+	done := make(chan struct{})
+	r.mu.Lock()
+	r.asked = append(r.asked, done)
 	r.mu.Unlock()
 	r.signal()
 	return r.await(ctx, done)
@@ -184,17 +193,23 @@ func (r *recorder) run(ctx context.Context) {
 	tick := time.NewTicker(r.g.limits.ProgressEvery)
 	defer tick.Stop()
 	for {
-		flush := false
+		ticked := false
 		select {
 		case <-r.wake:
 		case <-tick.C:
-			flush = true
+			ticked = true
 		}
 		r.mu.Lock()
-		closing := r.closed
+		closing, asked := r.closed, r.asked
+		r.asked = nil
 		r.mu.Unlock()
-		err := r.write(ctx, flush || closing)
-		if err == nil && flush && !closing {
+		err := r.write(ctx, ticked || closing || len(asked) > 0)
+		if err == nil {
+			for _, done := range asked {
+				close(done)
+			}
+		}
+		if err == nil && ticked && !closing {
 			err = r.compact(ctx)
 			if v := r.g.opts.Retained; v != nil {
 				if err := v.sync(); err != nil {
@@ -267,11 +282,10 @@ func (r *recorder) write(ctx context.Context, flush bool) error {
 		todo = []batch{{}}
 	}
 	for i, b := range todo {
-		at := r.marked()
+		at := r.g.markedAll()
 		if i == len(todo)-1 && flush {
 			at = checkpoint
 		}
-		r.said = at
 		if err := r.commit(ctx, append(beginRecords(make([]byte, 0, 64+len(b.records)), at.state()), b.records...)); err != nil {
 			return err
 		}
@@ -283,18 +297,6 @@ func (r *recorder) write(ctx context.Context, flush bool) error {
 		}
 	}
 	return nil
-}
-
-// marked is the last checkpoint, with the feeds that have come since. One that has ended since stays until all that has changed is
-// written: sessions may stand there as having something to get from it.
-func (r *recorder) marked() moment {
-	at := r.g.markedAll()
-	for _, k := range r.said {
-		if !slices.ContainsFunc(at, func(x mark) bool { return x.feed == k.feed }) {
-			at = append(at, mark{k.feed, k.feed.marked.Load()})
-		}
-	}
-	return at
 }
 
 // encodeChanged adds the records of what has changed. Groups come first: what they have handed out is in flight in a
@@ -406,7 +408,7 @@ func (r *recorder) compact(ctx context.Context) error {
 		return err
 	}
 	if r.last < first { // what is trimmed may hold the last checkpoint
-		if err := r.commit(ctx, beginRecords(nil, r.marked().state())); err != nil {
+		if err := r.commit(ctx, beginRecords(nil, r.g.markedAll().state())); err != nil {
 			return err
 		}
 	}

@@ -19,7 +19,7 @@ func (g *Gateway) newSession(k sessionKey) *session {
 	return &session{g: g, key: k, epoch: binary.BigEndian.Uint64(b[:])}
 }
 
-// sessionOf returns the kept session of a client, or one that has ended and whose will is still on its way; nil when there is none.
+// sessionOf returns the kept session of a client, or one that has ended and whose end is not written down yet; nil when there is none.
 func (g *Gateway) sessionOf(k sessionKey) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()

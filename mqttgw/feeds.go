@@ -81,9 +81,11 @@ func (fs *feeds) begin(kept momentState) error {
 		names = append(names, k.feed)
 	}
 	for _, name := range names {
-		if _, err := fs.add(name); err != nil {
+		f, err := fs.find(name)
+		if err != nil {
 			return err
 		}
+		fs.add(f)
 	}
 	for _, f := range fs.all() {
 		end := f.tail.Committed()
@@ -117,8 +119,8 @@ func (fs *feeds) fresh(f *feed, end uint64) error {
 	return nil
 }
 
-// add makes a feed, unless it is there or its bus is not; nil then. mu is held.
-func (fs *feeds) add(name string) (*feed, error) {
+// find makes the feed of a bus, unless it is there or its bus is not; nil then. mu is held.
+func (fs *feeds) find(name string) (*feed, error) {
 	if fs.named(name) != nil {
 		return nil, nil
 	}
@@ -133,10 +135,17 @@ func (fs *feeds) add(name string) (*feed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("serve subscribers from bus %s: %w", name, err)
 	}
-	f := newFeed(fs.g, name, tail)
+	return newFeed(fs.g, name, tail), nil
+}
+
+// add serves subscribers from a feed, unless it is nil. From here on others read where it is: it has begun, or nobody is there yet.
+// mu is held.
+func (fs *feeds) add(f *feed) {
+	if f == nil {
+		return
+	}
 	f.rank = fs.all()[len(fs.all())-1].rank + 1
 	fs.set(append(slices.Clone(fs.all()), f))
-	return f, nil
 }
 
 // open serves buses that mappings are about to name, from their ends on, and returns when it is written down where that
@@ -147,7 +156,7 @@ func (fs *feeds) open(ctx context.Context, buses []string) error {
 	for _, bus := range buses {
 		bus = fs.g.busNamed(bus)
 		fs.wanted[bus] = true
-		f, err := fs.add(bus)
+		f, err := fs.find(bus)
 		if err != nil {
 			return err
 		}
@@ -157,6 +166,7 @@ func (fs *feeds) open(ctx context.Context, buses []string) error {
 		if err := fs.fresh(f, f.tail.Committed()); err != nil {
 			return err
 		}
+		fs.add(f)
 		fs.start(f)
 	}
 	if fs.noted || fs.g.recorder == nil {

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
@@ -75,6 +77,51 @@ func TestAnotherBusBeginsAtItsEnd(t *testing.T) {
 	if got := w.now.resume(packet.V5, "c", true).payloads(1); got[0] != "new" {
 		t.Errorf("got %q", got)
 	}
+}
+
+// peeking is a tail that says where it ends after something has happened.
+type peeking struct {
+	mqttgw.Tail
+	first func()
+}
+
+func (p peeking) Committed() uint64 {
+	p.first()
+	return p.Tail.Committed()
+}
+
+// A bus is not served before it is known where it begins: a subscription that comes in between gets nothing that is older.
+func TestSubscribedWhileAnotherBusBegins(t *testing.T) {
+	w := newWorld(t)
+	w.bus2.set(func() {
+		w.bus2.entries = append(w.bus2.entries, eventlog.Entry{Seq: 1, Record: &event.Record{Event: event.Event{ID: "old"}, MQTT: &event.Origin{Topic: "f/1", QoS: 1}}})
+	})
+	var c *client
+	var asked atomic.Bool
+	subscribed := func() {
+		if !asked.Swap(true) {
+			c = w.now.resume(packet.V5, "c", false)
+			c.subscribe(1, "f/#")
+			w.settled()
+		}
+	}
+	w.with = []setup{func(o *mqttgw.Options) {
+		tails := o.Tails
+		o.Tails = func(bus string) (mqttgw.Tail, error) {
+			tail, err := tails(bus)
+			if bus == "fleet" {
+				tail = peeking{tail, subscribed}
+			}
+			return tail, err
+		}
+	}}
+	w.restart()
+	w.move("f/#")
+	w.now.connect(packet.V5, "p").publish("f/1", "new")
+	if got := c.payloads(1); got[0] != "new" {
+		t.Errorf("got %q", got)
+	}
+	c.nothing()
 }
 
 // The messages of a topic come in order though it moves from bus to bus, to who is connected, slow, or away.

@@ -116,8 +116,9 @@ func TestSubscribedWhileAnotherBusBegins(t *testing.T) {
 		}
 	}}
 	w.restart()
+	p := w.now.connect(packet.V5, "p") // clients are let in by now
 	w.move("f/#")
-	w.now.connect(packet.V5, "p").publish("f/1", "new")
+	p.publish("f/1", "new")
 	if got := c.payloads(1); got[0] != "new" {
 		t.Errorf("got %q", got)
 	}

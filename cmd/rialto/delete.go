@@ -25,7 +25,7 @@ first, then what they refer to.`,
 		Example: `  rialto delete rule too-warm --bus devices
   rialto delete -f bridge.yaml`,
 		Args:              arguments(0, -1),
-		ValidArgsFunction: completeKinds,
+		ValidArgsFunction: completeAmong(kindNames()),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(files) == 0 && len(args) < 2 || len(files) > 0 && len(args) > 0 {
 				return usagef("delete takes KIND and NAME, or -f FILE")

@@ -28,7 +28,7 @@ where it was.`,
   rialto get targets --watch -o jsonl
   rialto get rule too-warm --bus devices -o yaml > too-warm.yaml`,
 		Args:              arguments(1, 2),
-		ValidArgsFunction: completeKinds,
+		ValidArgsFunction: completeAmong(kindNames()),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			k, err := kindNamed(args[0])
 			if err != nil {
@@ -116,12 +116,4 @@ func (c *cli) presentable(k kind, docs []json.RawMessage) ([]json.RawMessage, er
 		bare = append(bare, b)
 	}
 	return bare, nil
-}
-
-// completeKinds offers the kinds as the first argument.
-func completeKinds(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return kindNames(), cobra.ShellCompDirectiveNoFileComp
 }

@@ -20,15 +20,14 @@ func newRegions(c *cli) *cobra.Command {
 		Use:   "regions",
 		Short: "See the links to other regions, and what comes from them",
 		Long: `Show every link with where it leads and how far it is: the state, how many events and seconds it is behind, and the
-last error. Regions and links are definitions: rialto apply, get and delete make, show and remove them.`,
+last error. Regions and links are definitions: rialto apply, get and delete make, show and remove them, and rialto
+pause, resume and reset stop a link and have it go on.`,
 		Example: `  rialto regions
-  rialto regions inlets --bus devices
-  rialto regions pause alarms-up`,
+  rialto regions inlets --bus devices`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.showLinks(cmd) },
 	}
-	cmd.AddCommand(newInlets(c), newLinkChange(c, "pause", "Let a link forward nothing until it is resumed"),
-		newLinkChange(c, "resume", "Let a paused link go on where it was"), newLinkReset(c), newForgetInlet(c), newTranslate(c))
+	cmd.AddCommand(newInlets(c), newForgetInlet(c), newTranslate(c))
 	return cmd
 }
 
@@ -151,59 +150,6 @@ func (in *inletDoc) row(now time.Time) []string {
 	}
 	return []string{clean(in.Link), clean(in.Instance), state, clean(in.Stream) + ":" + strconv.FormatUint(in.Through, 10),
 		strconv.Itoa(in.Gaps), strconv.FormatUint(in.Stored, 10), strconv.FormatUint(in.Refused, 10), last}
-}
-
-// changeLink asks for a change of a link and prints it as it stands then.
-func (c *cli) changeLink(cmd *cobra.Command, name, verb string, body json.RawMessage) error {
-	cl, err := c.client()
-	if err != nil {
-		return err
-	}
-	r := request{Method: http.MethodPost, Path: "/v1/links/" + url.PathEscape(name) + ":" + verb}
-	if body != nil {
-		r.Body, r.Header = body, http.Header{"Content-Type": {"application/json"}}
-	}
-	a, err := cl.do(cmd.Context(), r)
-	if err != nil {
-		return err
-	}
-	var l linkDoc
-	if err := json.Unmarshal(a.Body, &l); err != nil {
-		return fmt.Errorf("unreadable answer: %w", err)
-	}
-	return c.print(json.RawMessage(a.Body), func(out io.Writer) error {
-		return writeTable(out, []string{"LINK", "FROM", "TO", "STATE", "BEHIND", "SECONDS", "RATE/S", "LAST ERROR"}, [][]string{l.row()})
-	})
-}
-
-func newLinkChange(c *cli, verb, short string) *cobra.Command {
-	return &cobra.Command{
-		Use:   verb + " LINK",
-		Short: short,
-		Args:  arguments(1, 1),
-		RunE:  func(cmd *cobra.Command, args []string) error { return c.changeLink(cmd, args[0], verb, nil) },
-	}
-}
-
-func newLinkReset(c *cli) *cobra.Command {
-	var start string
-	cmd := &cobra.Command{
-		Use:   "reset LINK",
-		Short: "Have a link begin elsewhere, as a new life with an account of its own",
-		Long: `Have a link begin elsewhere. What it forwarded before and forwards again is stored again, unless the other side
-still recognises it. The account begins anew.`,
-		Example: `  rialto regions reset alarms-up --start latest`,
-		Args:    arguments(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			body, err := json.Marshal(map[string]string{"start": start})
-			if err != nil {
-				return err
-			}
-			return c.changeLink(cmd, args[0], "reset", body)
-		},
-	}
-	cmd.Flags().StringVar(&start, "start", "", "earliest, latest or a time; default: what its definition says")
-	return cmd
 }
 
 func newForgetInlet(c *cli) *cobra.Command {

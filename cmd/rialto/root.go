@@ -80,7 +80,7 @@ Exit codes:   0 ok, 1 failed or different, 2 usage, 3 not found, 4 not allowed, 
 		}
 	}
 	add("server", newServe(c), newDemo(c), newRegions(c), newMigrate(c), newExport(c), newImport(c))
-	add("definitions", newApply(c), newDiff(c), newValidate(c), newGet(c), newDelete(c), newEnable(c), newDevices(c), newKeys(c), newExplain(c), newTest(c), newAudit(c), newSchema(c), newFunction(c))
+	add("definitions", newApply(c), newDiff(c), newValidate(c), newGet(c), newDelete(c), newEnable(c), newPause(c), newResume(c), newReset(c), newDevices(c), newKeys(c), newExplain(c), newTest(c), newAudit(c), newSchema(c), newFunction(c))
 	add("events", newPublish(c), newScheduled(c), newTail(c), newSearch(c), newJourney(c), newDeadLetters(c), newDeliveries(c), newRedrive(c), newSkip(c), newLedger(c))
 	root.AddCommand(newVersion(c))
 	return root

@@ -155,6 +155,10 @@ func TestUsage(t *testing.T) {
 		"deliveries redrive DEAD:1 --target ops --outcome dead",
 		"redrive",
 		"enable",
+		"pause target",
+		"pause rule a",
+		"resume all ops",
+		"reset target ops",
 		"version now",
 	} {
 		got := rialtoIn(t, nil, "", strings.Fields(line)...)

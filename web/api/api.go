@@ -274,7 +274,10 @@ func (a *API) addPlainRoutes() {
 	a.add("GET", "/v1/stream", need{open: true}, a.stream) // each topic is checked
 	a.addAsideRoutes()
 	a.addDeadLetterRoutes()
-	a.add("POST", "/v1/targets/{name}:enable", need{area: areaDefinitions, access: accessWrite}, a.enableTarget)
+	write := need{area: areaDefinitions, access: accessWrite}
+	a.add("POST", "/v1/targets/{name}:enable", write, a.enableTarget)
+	a.add("POST", "/v1/targets/{name}:pause", write, a.pause(kindTarget, true))
+	a.add("POST", "/v1/targets/{name}:resume", write, a.pause(kindTarget, false))
 	a.addConsentRoutes()
 	a.addDeviceRoutes()
 	a.add("POST", "/v1/definitions:apply", need{open: true}, a.applyDefinitions) // each document is checked

@@ -17,7 +17,10 @@ import (
 	"github.com/rialto-bridge/rialto/targets/region"
 )
 
-const kindLink = "Link"
+const (
+	kindLink   = "Link"
+	kindRegion = "Region"
+)
 
 // Inlets is what the API needs of what takes in the events that links of other regions forward.
 type Inlets interface {
@@ -46,6 +49,8 @@ func (a *API) addLinkRoutes() {
 	a.add("POST", "/v1/links/{name}:pause", write, a.pause(kindLink, true))
 	a.add("POST", "/v1/links/{name}:resume", write, a.pause(kindLink, false))
 	a.add("POST", "/v1/links/{name}:reset", write, a.reset(kindLink, a.o.Links.Reset))
+	a.add("POST", "/v1/regions/{name}:pause", write, a.pause(kindRegion, true))
+	a.add("POST", "/v1/regions/{name}:resume", write, a.pause(kindRegion, false))
 }
 
 // serveLink takes in what a link of another region forwards.
@@ -191,6 +196,14 @@ func linkOperations(bus, limit, cursor *huma.Param, ok func(description, media s
 		"POST /v1/links/{name}:resume": {
 			OperationID: "resume-link", Tags: []string{"link"}, Summary: "Let a paused link go on where it was", Parameters: []*huma.Param{name},
 			Responses: ok("The link", "application/json", ref(kindLink)),
+		},
+		"POST /v1/regions/{name}:pause": {
+			OperationID: "pause-region", Tags: []string{"region"}, Summary: "Let no link forward to a region",
+			Parameters: []*huma.Param{pathParamDoc("name", "of the region")}, Responses: ok("The region", "application/json", ref(kindRegion)),
+		},
+		"POST /v1/regions/{name}:resume": {
+			OperationID: "resume-region", Tags: []string{"region"}, Summary: "Let links to a paused region go on where they were",
+			Parameters: []*huma.Param{pathParamDoc("name", "of the region")}, Responses: ok("The region", "application/json", ref(kindRegion)),
 		},
 		"POST /v1/links/{name}:reset": {
 			OperationID: "reset-link", Tags: []string{"link"}, Summary: "Have a link begin elsewhere",

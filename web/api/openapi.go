@@ -423,6 +423,15 @@ func (a *API) plainOperations() map[string]*huma.Operation {
 				"redrive": object([]string{"method", "path", "body"}, map[string]*huma.Schema{
 					"method": text(""), "path": text(""), "body": {Type: "object"}})})),
 		},
+		"POST /v1/targets/{name}:pause": {
+			OperationID: "pause-target", Tags: []string{"target"}, Summary: "Attempt nothing to a target",
+			Description: "Its definition says so from then on. What is owed to it is kept.",
+			Parameters:  []*huma.Param{pathParamDoc("name", "of the target")}, Responses: ok("The target", "application/json", ref(kindTarget)),
+		},
+		"POST /v1/targets/{name}:resume": {
+			OperationID: "resume-target", Tags: []string{"target"}, Summary: "Go on with a target that is paused",
+			Parameters: []*huma.Param{pathParamDoc("name", "of the target")}, Responses: ok("The target", "application/json", ref(kindTarget)),
+		},
 		"POST /v1/buses/{bus}/events/{id}:skip": {
 			OperationID: "skip-event", Tags: []string{"deliveries"}, Summary: "End a delivery that holds up its key",
 			Description: "It is parked, and the first of its key at a target that keeps order. It becomes a dead letter, and the next has its turn. " +

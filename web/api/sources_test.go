@@ -105,6 +105,26 @@ func TestSourcesArePausedAndReset(t *testing.T) {
 	}
 }
 
+// Targets and regions are paused as sources and links are; neither has a position.
+func TestTargetsArePaused(t *testing.T) {
+	s := start(t)
+	s.put(store.Key{Kind: "Target", Name: "ops"}, `{"kind":"Target","name":"ops","type":"webhook","labels":{"team":"a"}}`)
+	for range 2 {
+		if a := s.do("POST", "/v1/targets/ops:pause", "").want(t, http.StatusOK); !strings.Contains(a.body, `"paused":true`) || !strings.Contains(a.body, `"team":"a"`) {
+			t.Errorf("paused: %s", a.body)
+		}
+	}
+	for range 2 {
+		if a := s.do("POST", "/v1/targets/ops:resume", "").want(t, http.StatusOK); strings.Contains(a.body, "paused") || !strings.Contains(a.body, `"team":"a"`) {
+			t.Errorf("resumed: %s", a.body)
+		}
+	}
+	wantProblem(t, s.do("POST", "/v1/targets/nobody:pause", ""), 404, "not-found")
+	wantProblem(t, s.do("POST", "/v1/targets/ops:pause?for=1h", ""), 400, "invalid", "/for")
+	s.key = s.addKey("reader", "definitions:read")
+	wantProblem(t, s.do("POST", "/v1/targets/ops:resume", ""), 403, "forbidden")
+}
+
 // Refused hooks wait when there are many of them, but for those that a proxy has passed on: its connection may be needed for good ones.
 func TestRefusedHooksWait(t *testing.T) {
 	reg := prometheus.NewRegistry()

@@ -9,6 +9,8 @@ import (
 	"github.com/rialto-bridge/rialto/bridge"
 )
 
+const kindTarget = "Target"
+
 // enabledDoc is what is answered for a target that was enabled. Redrive is the call that makes exactly what was missed owed
 // again; there is none if nothing was.
 type enabledDoc struct {

@@ -129,6 +129,7 @@ type Gateway struct {
 	commands   *commands   // nil without Options.Commands
 	broadcasts *broadcasts // nil without Options.Broadcasts
 	clock      *clock
+	late       *lateWills
 	feeds      *feeds
 	births     *births
 	cuts       cuts
@@ -143,16 +144,16 @@ type Gateway struct {
 	stop context.CancelFunc
 
 	mu       sync.Mutex
-	seen     map[sessionKey]seen     // guarded by mu; those that were connected
-	kin      kin                     // guarded by mu; connections by principal
-	peers    map[string]*conn        // guarded by mu; connections by client id
-	holders  map[sessionKey]*conn    // guarded by mu; who holds a client id now
-	sessions map[sessionKey]*session // guarded by mu; those that outlive their connection
-	mortal   map[*session]struct{}   // guarded by mu; those that are recorded for their will only
-	ending   map[sessionKey]*session // guarded by mu; those that have ended, until that is written down
-	wills    map[*parting]struct{}   // guarded by mu; those that the log has, until it has said what became of them
-	open     map[*conn]struct{}      // guarded by mu; every connection that is being served
-	stopping bool                    // guarded by mu
+	seen     map[sessionKey]seen        // guarded by mu; those that were connected
+	kin      kin                        // guarded by mu; connections by principal
+	peers    map[string]*conn           // guarded by mu; connections by client id
+	holders  map[sessionKey]*conn       // guarded by mu; who holds a client id now
+	sessions map[sessionKey]*session    // guarded by mu; those that outlive their connection
+	mortal   map[*session]struct{}      // guarded by mu; those that are recorded for their will only
+	ending   map[sessionKey]*session    // guarded by mu; those that have ended, until that is written down
+	wills    map[*parting]chan struct{} // guarded by mu; those that the log has; closed when it has said what became of them
+	open     map[*conn]struct{}         // guarded by mu; every connection that is being served
+	stopping bool                       // guarded by mu
 }
 
 // New returns a Gateway. It starts nothing.
@@ -184,7 +185,7 @@ func New(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		opts: o, limits: o.Limits.withDefaults(), log: o.Logger.With("component", "mqtt"), metrics: m, now: o.Now,
-		base: "mqtt://" + url.PathEscape(o.Name) + "/", holders: map[sessionKey]*conn{}, seen: map[sessionKey]seen{}, kin: kin{}, peers: map[string]*conn{}, sessions: map[sessionKey]*session{}, mortal: map[*session]struct{}{}, ending: map[sessionKey]*session{}, wills: map[*parting]struct{}{}, open: map[*conn]struct{}{},
+		base: "mqtt://" + url.PathEscape(o.Name) + "/", holders: map[sessionKey]*conn{}, seen: map[sessionKey]seen{}, kin: kin{}, peers: map[string]*conn{}, sessions: map[sessionKey]*session{}, mortal: map[*session]struct{}{}, ending: map[sessionKey]*session{}, wills: map[*parting]chan struct{}{}, open: map[*conn]struct{}{},
 		hashing: make(chan struct{}, hashersAtOnce()),
 	}
 	g.failures = newFailures(g.limits)
@@ -194,7 +195,7 @@ func New(o Options) (*Gateway, error) {
 		g.opts.CertificateNames = CertificateNames()
 	}
 	g.opts.Directory.serve(g)
-	g.clock = newClock(g)
+	g.clock, g.late = newClock(g), newLateWills(g)
 	g.feeds = newFeeds(g)
 	g.births = newBirths(g)
 	if o.Commands != nil {
@@ -322,7 +323,8 @@ func (g *Gateway) publishWills(ctx context.Context, of []*session, most time.Dur
 	return of
 }
 
-// startClock runs the clock, after the wills that the start has left. What it returns ends it and waits for its goroutine.
+// startClock runs the clock, after the wills that the start has left, and tries those again that are late. What it returns ends that and
+// waits for the goroutines.
 func (g *Gateway) startClock(ctx context.Context, wills []*session) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var own sync.WaitGroup
@@ -330,6 +332,7 @@ func (g *Gateway) startClock(ctx context.Context, wills []*session) (end func())
 		g.publishWills(ctx, wills, math.MaxInt64)
 		g.clock.run(ctx)
 	})
+	own.Go(func() { g.late.run(ctx) })
 	return func() {
 		cancel()
 		own.Wait()
@@ -340,11 +343,11 @@ func (g *Gateway) startClock(ctx context.Context, wills []*session) (end func())
 // not publish them again.
 func (g *Gateway) awaitWills() {
 	g.mu.Lock()
-	wills := slices.Collect(maps.Keys(g.wills))
+	wills := slices.Collect(maps.Values(g.wills))
 	g.mu.Unlock()
-	for _, p := range wills {
+	for _, known := range wills {
 		select {
-		case <-p.known:
+		case <-known:
 		case <-g.life.Done():
 		}
 	}

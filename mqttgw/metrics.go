@@ -59,6 +59,7 @@ type metrics struct {
 	filters       prometheus.Gauge
 	sessions      prometheus.Gauge
 	feeds         prometheus.Gauge
+	lateWills     prometheus.Gauge
 	scanned       prometheus.Counter
 
 	commandsWaiting prometheus.Gauge
@@ -84,6 +85,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		filters:     gauge("subscriptions", "Subscriptions of all sessions."),
 		sessions:    gauge("sessions", "Sessions that outlive their connection."),
 		feeds:       gauge("feeds", "Streams that subscribers are served from."),
+		lateWills:   gauge("wills_waiting", "Wills that their buses have not taken, and that are tried again."),
 		scanned:     scanned.WithLabelValues(),
 		refusals:    counter("refused_total", "Connections that did not get as far as CONNACK 0, by reason.", "reason"),
 		ends:        counter("disconnects_total", "Connections of clients that have ended, by reason.", "reason"),
@@ -121,7 +123,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.filters, m.sessions, m.feeds, scanned, m.commandsWaiting, commands, m.refusals, m.ends, publishes, deliveries, dropped, failed, panics, lost} {
+	for _, c := range []prometheus.Collector{m.connections, m.filters, m.sessions, m.feeds, m.lateWills, scanned, m.commandsWaiting, commands, m.refusals, m.ends, publishes, deliveries, dropped, failed, panics, lost} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

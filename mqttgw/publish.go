@@ -175,14 +175,17 @@ func (g *Gateway) store(ctx context.Context, m *TopicMapping, rec *event.Record,
 }
 
 // feedFor returns the feed that a mapping sends events to; nil if nobody is served from there.
-func (g *Gateway) feedFor(m *TopicMapping) *feed {
+func (g *Gateway) feedFor(m *TopicMapping) *feed { return g.feeds.named(g.streamOf(m)) }
+
+// streamOf names the bus that a mapping sends events to (nil = the gateway's own), or DOWN.
+func (g *Gateway) streamOf(m *TopicMapping) string {
 	switch {
 	case m == nil:
-		return g.feeds.named(g.opts.Bus)
+		return g.opts.Bus
 	case m.Down:
-		return g.feeds.named(DownlinkStream)
+		return DownlinkStream
 	}
-	return g.feeds.named(g.busNamed(m.Bus))
+	return g.busNamed(m.Bus)
 }
 
 // busNamed is the bus that a document calls by a name.

@@ -18,16 +18,24 @@ type will struct {
 	delay uint32 // seconds
 }
 
+// size is how many bytes a will takes, about.
+func (w *will) size() int { return 512 + len(w.topic) + len(w.payload) + len(w.props) }
+
 // parting is a will on its way to its bus. Until its fate is known it stands in the records of its session: after a kill the next
 // process publishes it, once more if need be.
 type parting struct {
-	will  *will
-	known chan struct{} // closed when its fate is
+	s        *session
+	will     *will
+	recorded bool          // it stands in SESSIONS
+	known    chan struct{} // closed when its fate is
+
+	last  bool // guarded by lateWills.mu; its client is back: it does not wait any more
+	tried bool // guarded by lateWills.mu; after it has waited
 }
 
 // part sends the will on its way. The caller hands it to the log. mu is held.
 func (s *session) part() *parting {
-	s.parting = &parting{s.will, make(chan struct{})}
+	s.parting = &parting{s: s, will: s.will, recorded: s.recorded, known: make(chan struct{})}
 	s.will = nil
 	return s.parting
 }
@@ -65,14 +73,17 @@ func (s *session) anyWill() *will {
 	return s.will
 }
 
-// awaitWill waits until the fate of a will on its way is known. A client is not told that it is connected before that: the next process
-// might publish the will after what the client publishes now.
+// awaitWill waits until the fate of a will on its way is known; one that waits for its bus is tried a last time. A client is not told
+// that it is connected before that: the next process might publish the will after what the client publishes now.
 func (c *conn) awaitWill(s *session) error {
 	s.mu.Lock()
 	p, recorded := s.parting, s.recorded
 	s.mu.Unlock()
 	if p == nil || !recorded {
 		return nil
+	}
+	if c.g.late.take(p) {
+		c.g.publishWill(s)
 	}
 	timer := time.NewTimer(c.g.limits.ConnectTimeout)
 	defer timer.Stop()
@@ -82,6 +93,7 @@ func (c *conn) awaitWill(s *session) error {
 	case <-c.g.life.Done():
 		return context.Cause(c.g.life)
 	case <-timer.C:
+		c.g.late.release(p)
 		return errors.New("the will of the last connection is not stored yet")
 	}
 }
@@ -161,42 +173,56 @@ func (g *Gateway) refuseWill(k sessionKey, w *will) {
 	g.log.Warn("will is not allowed any more", "clientId", k.clientID)
 }
 
-// storeWill hands the will that is on its way to the log.
+// storeWill hands the will that is on its way to the log, or has it wait if its bus is behind with wills.
 func (g *Gateway) storeWill(s *session) {
 	s.mu.Lock()
 	p, version := s.parting, s.version
 	s.mu.Unlock()
 	w := p.will
-	g.handOver(p, true)
-	done := func(err error) {
-		g.willDone(s, w.qos, err)
-		s.parted()
-		g.handOver(p, false)
-	}
 	mappings := g.opts.Mappings
 	mappings.mu.RLock()
 	defer mappings.mu.RUnlock()
 	mapping := mappings.find(w.topic)
-	rec, err := g.eventOf(s.key, version, event.MQTTSource(g.opts.Name, s.key.clientID), &w.incoming, mapping)
-	if err == nil {
-		// The gateway may be stopping, and then above all the will is due.
-		ctx, cancel := context.WithTimeout(context.Background(), settleTime)
-		defer cancel()
-		err = g.store(ctx, mapping, rec, done)
+	bus := g.streamOf(mapping)
+	if g.late.join(bus, p) {
+		return
 	}
+	rec, err := g.eventOf(s.key, version, event.MQTTSource(g.opts.Name, s.key.clientID), &w.incoming, mapping)
 	if err != nil {
+		g.willDone(s, w.qos, err)
+		s.parted()
+		return
+	}
+	settled := g.handOver(p)
+	done := func(err error) {
+		defer settled()
+		if err != nil && passing(err) && g.late.add(bus, p, err) {
+			return
+		}
+		g.willDone(s, w.qos, err)
+		s.parted()
+	}
+	// The gateway may be stopping, and then above all the will is due.
+	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
+	defer cancel()
+	if err := g.store(ctx, mapping, rec, done); err != nil {
 		done(err)
 	}
 }
 
-// handOver notes the wills that the log has, and of which it has not said what became of them.
-func (g *Gateway) handOver(p *parting, has bool) {
+// handOver notes a will that the log gets, until it has said what became of it.
+func (g *Gateway) handOver(p *parting) (settled func()) {
+	known := make(chan struct{})
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if has {
-		g.wills[p] = struct{}{}
-	} else {
-		delete(g.wills, p)
+	g.wills[p] = known
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.wills[p] == known { // else it is tried again already
+			delete(g.wills, p)
+		}
+		close(known)
 	}
 }
 

@@ -122,7 +122,7 @@ func (b *memoryBus) clone() *memoryBus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := newMemoryBus()
-	n.entries, n.trimmed, n.cold = slices.Clone(b.entries), b.trimmed, b.cold
+	n.entries, n.trimmed, n.cold, n.fail = slices.Clone(b.entries), b.trimmed, b.cold, b.fail
 	return n
 }
 

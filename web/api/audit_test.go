@@ -38,12 +38,16 @@ func TestAudit(t *testing.T) {
 	s.do("POST", "/v1/keys/ci:rotate", "", named("six")...).want(t, http.StatusOK)
 	s.do("PUT", "/v1/devices/box", `{}`, named("seven")...).want(t, http.StatusCreated)
 	s.do("POST", "/v1/devices/box:block", "", named("eight")...).want(t, http.StatusOK)
+	s.do("PUT", "/v1/targets/crm", `{"config":{"url":"https://c.example"}}`, named("nine")...).want(t, http.StatusCreated)
+	s.do("POST", "/v1/targets/crm:pause", "", named("ten")...).want(t, http.StatusOK)
 
 	audit := func(query string) auditPage {
 		t.Helper()
 		return into[auditPage](t, s.do("GET", "/v1/audit"+query, "").want(t, http.StatusOK))
 	}
 	want := []auditEntry{
+		{By: "admin", Action: "changed", Kind: "Target", Name: "crm", RequestID: "ten"},
+		{By: "admin", Action: "created", Kind: "Target", Name: "crm", RequestID: "nine"},
 		{By: "admin", Action: "changed", Kind: "Device", Name: "box", RequestID: "eight"},
 		{By: "admin", Action: "created", Kind: "Device", Name: "box", RequestID: "seven"},
 		{By: "admin", Action: "changed", Kind: "Key", Name: "ci", RequestID: "six"},
@@ -53,7 +57,7 @@ func TestAudit(t *testing.T) {
 		{By: "admin", Action: "created", Kind: "Rule", Bus: "default", Name: "all", RequestID: "two"},
 		{By: "admin", Action: "created", Kind: "Target", Name: "hook", RequestID: "one"},
 	}
-	all := audit("?limit=8")
+	all := audit("?limit=10")
 	if all.NextCursor == "" {
 		t.Error("what the test wrote without a request is not on the next page")
 	}

@@ -57,7 +57,7 @@ func (a *API) pause(kind string, paused bool) handler {
 		if _, err := noQuery(r); err != nil {
 			return err
 		}
-		d, err := a.editDocument(r.Context(), store.Key{Kind: kind, Name: pathParam(r, "name")}, "paused", json.RawMessage("true"), paused)
+		d, err := a.editDocument(authored(r.Context(), w), store.Key{Kind: kind, Name: pathParam(r, "name")}, "paused", json.RawMessage("true"), paused)
 		if err != nil {
 			return err
 		}

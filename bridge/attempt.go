@@ -34,7 +34,7 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 		p.rec.cancel(t, reasonRuleDeleted)
 		return nothing
 	}
-	stored, err := p.eventOf(t)
+	stored, _, err := p.eventOf(t)
 	switch {
 	case isGone(err):
 		p.rec.cancel(t, reasonEventGone)

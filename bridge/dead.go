@@ -45,6 +45,7 @@ type deadStory struct {
 	Last     time.Time `json:"last"`
 	Redrive  string    `json:"redrive,omitempty"` // what had redriven it
 	Via      string    `json:"via,omitempty"`     // the target whose transform it was rendered with, if not its own
+	Edited   bool      `json:"edited,omitempty"`  // its event is not that of the bus: somebody had edited it
 }
 
 // maxTold is how many bytes are told of an attempt where much else is: of its detail, and in lists and announcements of the
@@ -53,7 +54,7 @@ const maxTold = 1 << 10
 
 // bury writes a dead letter and returns its place in DEAD once it is committed. It blocks while DEAD cannot be written.
 func (b *Bridge) bury(p *path, t *task, o journal.Outcome, end string) (uint64, error) {
-	stored, err := p.eventOf(t)
+	stored, edited, err := p.eventOf(t)
 	if err != nil {
 		return 0, err
 	}
@@ -63,7 +64,8 @@ func (b *Bridge) bury(p *path, t *task, o journal.Outcome, end string) (uint64, 
 	}
 	story := deadStory{Bus: p.name, Seq: t.seq, Rule: t.route.Rule, Revision: t.route.Revision,
 		Target: t.route.Target, Reason: o.Reason, End: end, Detail: journal.Cut(o.Detail, maxTold), Status: o.Status,
-		Response: journal.Cut(o.Exchange.Head, targets.MaxHead), Remote: o.Exchange.Remote, Attempts: o.Attempt, First: first, Last: o.At}
+		Response: journal.Cut(o.Exchange.Head, targets.MaxHead), Remote: o.Exchange.Remote, Attempts: o.Attempt, First: first, Last: o.At,
+		Edited: edited}
 	if t.redrive != nil {
 		story.Redrive, story.Via = redriveName(t.redrive.Job), t.redrive.Via
 	}

@@ -32,7 +32,7 @@ type RedriveRequest struct {
 	Target     string       // may be empty if the event has one delivery
 	To         string       // another target; "" = the same
 	Delivered  bool         // also if it was delivered
-	Event      *event.Event // sent instead; nil = as stored. Its id and source are those of the stored event
+	Event      *event.Event // sent instead; nil = as stored, or as its dead letter has it. Its id and source are those of the stored event
 
 	By, RequestID string // who asks, in which request of the API
 }
@@ -328,21 +328,45 @@ func (p *path) discard(ctx context.Context, list []journal.DeadRef, job uint64, 
 	return why, p.rec.sync(ctx)
 }
 
-// eventOf returns the event of a delivery: the edited one, that of the bus, or the copy in its former dead letter. The
-// error satisfies isGone if there is none any more.
-func (p *path) eventOf(t *task) (*event.Record, error) {
+// eventOf returns the event of a delivery: the edited one, that of the bus, or the copy in its former dead letter. edited says that
+// it is not that of the bus. The error satisfies isGone if there is none any more.
+func (p *path) eventOf(t *task) (rec *event.Record, edited bool, err error) {
 	r := t.redrive
 	if r != nil && r.Edited != 0 {
-		return recordAt(p.hard, p.b.jobs.stream, r.Edited)
+		rec, err = recordAt(p.hard, p.b.jobs.stream, r.Edited)
+		return rec, true, err
+	}
+	if r != nil && r.Dead != 0 {
+		if rec, err = p.editedCopy(r.Dead); rec != nil || err != nil {
+			return rec, true, err
+		}
 	}
 	entry, err := p.log.Get(p.hard, t.seq)
 	if err == nil && journal.CheckOf(entry.Record.Event.Key()) != t.check {
 		err = eventlog.ErrGone
 	}
 	if isGone(err) && r != nil && r.Dead != 0 {
-		return recordAt(p.hard, p.b.dead, r.Dead)
+		rec, err = recordAt(p.hard, p.b.dead, r.Dead)
+		return rec, false, err
 	}
-	return entry.Record, err
+	return entry.Record, false, err
+}
+
+// editedCopy returns the event of a dead letter whose event had been edited: the copy there is all that there is of it. nil if it
+// was not, or the dead letter is gone.
+func (p *path) editedCopy(seq uint64) (*event.Record, error) {
+	raw, err := p.b.dead.Get(p.hard, seq)
+	if isGone(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	story, err := readStory(raw)
+	if err != nil || !story.Edited {
+		return nil, err
+	}
+	return event.FromNATS(raw.Header, raw.Data)
 }
 
 func recordAt(ctx context.Context, s *eventlog.Stream, seq uint64) (*event.Record, error) {

@@ -201,6 +201,43 @@ func TestAnEditedEventIsSent(t *testing.T) {
 	f.stop(time.Second)
 }
 
+// What was edited and has died again is sent as edited when it is redriven once more: that is what its dead letter shows.
+func TestAnEditedEventThatDiesAgainStaysEdited(t *testing.T) {
+	f := newFixture(t).start()
+	defer f.stop(time.Second)
+	ops, up := f.refusing("ops")
+	f.rule("all", "reading", "ops")
+	f.dead("a")
+	first := f.deadLetters(bridge.DeadFilter{})[0]
+	edited := *first.Event
+	edited.Data = []byte(`{"n":2}`)
+	f.startJob(bridge.JobSpec{Kind: bridge.JobRedrive, Filter: bridge.DeadFilter{IDs: []string{first.ID}}, Event: &edited})
+	again := first
+	for n := range 2 {
+		f.eventually(func() (string, bool) {
+			left := f.deadLetters(bridge.DeadFilter{})
+			if len(left) == 1 {
+				again = left[0]
+			}
+			return fmt.Sprintf("dead letters %+v", left), len(left) == 1 && again.ID != first.ID
+		})
+		if string(again.Event.Data) != `{"n":2}` {
+			t.Errorf("dead letter %d is about %s", n, again.Event.Data)
+		}
+		first = again
+		up.Store(n == 1)
+		f.startJob(bridge.JobSpec{Kind: bridge.JobRedrive, Filter: bridge.DeadFilter{IDs: []string{again.ID}}})
+		ops.attempts(t, 3+n)
+	}
+	f.journey("a", bridge.StateDelivered)
+	for i, d := range ops.attempts(t, 4)[1:] {
+		if string(d.Event.Data) != `{"n":2}` {
+			t.Errorf("attempt %d sends %s", i+2, d.Event.Data)
+		}
+	}
+	f.balanced()
+}
+
 func TestADiscardSaysWhoAndWhy(t *testing.T) {
 	f := newFixture(t).start()
 	defer f.stop(time.Second)

@@ -84,6 +84,35 @@ func TestAClockThatJumpsLosesNothing(t *testing.T) {
 	}
 }
 
+// The longest wait that a policy may have, a week and as much jitter, is none that only a clock which was ahead has written.
+func TestTheLongestWaitIsWaited(t *testing.T) {
+	f := newFixture(t)
+	now := f.useClock()
+	f.opts.Rand = func() float64 { return 0.999 }
+	var up atomic.Bool
+	ops := f.target("ops", `{"retry":{"exponential":{"initial":"168h","max":"168h","jitter":1},"maxAttempts":3}}`, func(targets.Delivery) error {
+		if up.Load() {
+			return nil
+		}
+		return targets.StatusError(503, 0)
+	})
+	f.rule("all", "reading", "ops")
+	f.start()
+	defer f.stop(time.Second)
+	f.send("reading", "a")
+	ops.attempts(t, 1)
+	f.parked("ops", 1)
+	now.advance(f, 24*time.Hour)
+	up.Store(true)
+	f.send("reading", "b")
+	f.journey("b", bridge.StateDelivered)
+	if n := len(ops.attempts(t, 2)); n != 2 {
+		t.Errorf("%d attempts on the first day", n)
+	}
+	now.advance(f, 13*24*time.Hour)
+	f.journey("a", bridge.StateDelivered)
+}
+
 // A prepared event is not rolled back for its age by a clock that was set.
 func TestAPreparedEventOutlivesAJumpOfTheClock(t *testing.T) {
 	f := newFixture(t)

@@ -53,9 +53,9 @@ func (l *lane) parkedUntil(due time.Time) {
 	l.nextDue = sooner(l.nextDue, due.Round(0))
 }
 
-// longestWait is more than any delivery waits for its next attempt: a schedule has waits of a week, with jitter, and a far side may ask
-// for a rest of an hour. What is due later was parked while the clock was ahead, and is due now.
-const longestWait = 10 * 24 * time.Hour
+// longestWait is more than any delivery waits for its next attempt: a policy has waits of a week, with as much jitter, and a far side
+// may ask for a rest of an hour. What is due later was parked while the clock was ahead, and is due now.
+const longestWait = 15 * 24 * time.Hour
 
 var farFuture = time.UnixMilli(1 << 62)
 

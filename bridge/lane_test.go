@@ -50,3 +50,47 @@ func TestDueTimesAreOfTheWallClock(t *testing.T) {
 		t.Errorf("the earliest is %v, want %v without a monotonic reading", got, now)
 	}
 }
+
+// What the router has ranged gets into the views while it asks whether the range is still there. What comes then must not go before it.
+func TestARangeThatIsWrittenWhileTheRouterAsksGoesFirst(t *testing.T) {
+	j, err := journal.Open(journal.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	b := &Bridge{o: Options{Journal: j, RangeAfter: 10}}
+	l := newLane(b, &targets.Definition{Name: "ops"}, nil)
+	r := router{p: &path{b: b, name: "default"}, ranging: map[*lane]*ranging{l: {}}}
+	record := uint64(0)
+	apply := func(fn func(*journal.Encoder)) {
+		record++
+		var e journal.Encoder
+		fn(&e)
+		if err := j.Apply("default", record, e.Take()); err != nil {
+			t.Error(err)
+		}
+	}
+	for seq := uint64(1); seq <= 500; seq++ {
+		r.ranging[l].last = seq
+		l.takes.Add(1)
+		written := make(chan struct{})
+		go func() {
+			defer close(written)
+			apply(func(e *journal.Encoder) {
+				e.Routed(journal.Routed{Seq: seq, Ranged: []journal.Route{{Rule: "all", Target: "ops"}}})
+			})
+		}()
+		into, follows := r.inOrder(l, false)
+		for range seq % 32 { // once more, at some moment before it is written or after
+			l.takes.Add(1)
+			if into, follows = r.inOrder(l, false); !into {
+				break
+			}
+		}
+		<-written
+		if !into && !follows {
+			t.Fatalf("what comes goes before event %d, which waits in the range", seq)
+		}
+		apply(func(e *journal.Encoder) { e.Taking(journal.Taking{Target: "ops", To: seq}) })
+	}
+}

@@ -346,8 +346,8 @@ func (r *router) inOrder(l *lane, ranges bool) (into, follows bool) {
 	s := r.ranging[l]
 	takes := l.takes.Load()
 	if s == nil || s.last > 0 && s.takes != takes {
-		known, open, err := r.p.b.o.Journal.RangeOf(r.p.name, l.name)
-		routed, rerr := r.p.b.o.Journal.RoutedTo(r.p.name)
+		routed, err := r.p.b.o.Journal.RoutedTo(r.p.name) // before the range: what is ranged up to there is seen, or was taken
+		known, open, rerr := r.p.b.o.Journal.RangeOf(r.p.name, l.name)
 		if err = errors.Join(err, rerr); err != nil {
 			r.p.b.log.Error("a range cannot be looked up", "bus", r.p.name, "targetId", l.name, "err", err)
 			return true, false

@@ -51,6 +51,7 @@ type conn struct {
 
 	kin  kinship // guarded by Gateway.mu
 	peer *conn   // guarded by Gateway.mu; the next that has the same client id
+	over *conn   // guarded by Gateway.mu; whose client id this one waits for, or gave up to wait for; nil = it has it
 
 	lastSeen atomic.Int64           // when the last packet came, in Unix nanoseconds
 	rights   atomic.Pointer[rights] // nil = everything is allowed

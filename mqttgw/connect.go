@@ -232,23 +232,26 @@ func (c *conn) authorize(p *packet.Connect, id string) (*identity, error) {
 }
 
 // takeOver ends the connection that holds the client id and waits until its session has ended, so that its will is in
-// the log before anything of the new one.
+// the log before anything of the new one. If that takes too long, because the old one waits for the log, it keeps the client id.
 func (c *conn) takeOver() bool {
 	old := c.g.claim(c)
 	if old == nil {
 		return true
 	}
-	old.end(packet.SessionTakenOver)
 	timer := time.NewTimer(c.g.limits.ConnectTimeout)
 	defer timer.Stop()
-	select {
-	case <-old.whenDetached():
-		return true
-	case <-c.g.life.Done():
-	case <-timer.C:
+	for ; old != nil; old = c.g.heldBefore(c) {
+		old.end(packet.SessionTakenOver)
+		select {
+		case <-old.whenDetached():
+			continue
+		case <-c.g.life.Done():
+		case <-timer.C:
+		}
+		c.g.release(c)
+		return false
 	}
-	c.g.release(c)
-	return false
+	return true
 }
 
 // expiryOf is how long the session is to outlive the connection.

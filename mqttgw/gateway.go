@@ -512,13 +512,29 @@ func (g *Gateway) claim(c *conn) (old *conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	old = g.holders[c.key]
-	g.holders[c.key] = c
+	g.holders[c.key], c.over = c, old
 	g.kin.link(c)
 	g.joinPeers(c)
 	return old
 }
 
-// release gives the key up, if c still holds it.
+// heldBefore returns the connection that has the session key before c may have it, nil when there is none any more: those that
+// waited for it and gave up have left it to the one that they waited for.
+func (g *Gateway) heldBefore(c *conn) *conn {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return c.waitsFor()
+}
+
+// waitsFor is heldBefore with g.mu held.
+func (c *conn) waitsFor() *conn {
+	for c.over != nil && !c.over.kin.linked { // it has left its session, or has given up
+		c.over = c.over.over
+	}
+	return c.over
+}
+
+// release gives the key up, if c still holds it: to the connection that c waited for in vain, if there is one.
 func (g *Gateway) release(c *conn) {
 	reason, _ := c.endReason()
 	g.mu.Lock()
@@ -528,7 +544,12 @@ func (g *Gateway) release(c *conn) {
 	}
 	g.kin.unlink(c)
 	g.leavePeers(c)
-	if g.holders[c.key] == c {
+	if g.holders[c.key] != c {
+		return
+	}
+	if old := c.waitsFor(); old != nil {
+		g.holders[c.key] = old
+	} else {
 		delete(g.holders, c.key)
 	}
 }

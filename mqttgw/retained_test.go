@@ -178,6 +178,32 @@ func TestRetainHandling(t *testing.T) {
 	own.drain()
 }
 
+// A client that comes back in the middle of its retained messages, and subscribes again without asking for them, gets the rest.
+func TestRetainedMessagesOutliveAnotherSubscribe(t *testing.T) {
+	for handling := byte(1); handling <= 2; handling++ {
+		w := newWorld(t)
+		p := w.now.connect(packet.V5, "p")
+		for _, topic := range []string{"t/1", "t/2", "t/3"} {
+			p.retain(topic, "x", 1, nil)
+		}
+		one := func(p *packet.Connect) { p.Properties = p.Properties.AppendInt(packet.ReceiveMaximum, 1) }
+		c := w.now.resume(packet.V5, "c", false, one)
+		c.ask(packet.Subscription{Filter: []byte("t/+"), QoS: 1, RetainHandling: 1}, nil)
+		recv[*packet.Publish](c)
+		c.Close()
+		c = w.now.resume(packet.V5, "c", true, one)
+		recv[*packet.Publish](c) // once more
+		c.ask(packet.Subscription{Filter: []byte("t/+"), QoS: 1, RetainHandling: handling}, packet.Properties(nil).AppendInt(packet.SubscriptionID, 7))
+		c.send(&packet.Ack{Kind: packet.TypePuback, PacketID: 1})
+		for _, want := range []string{"t/2", "t/3"} {
+			if m := c.message(); string(m.Topic) != want || !m.Retain || m.Properties.Int(packet.SubscriptionID, 0) != 7 {
+				t.Errorf("retain handling %d: %+v, want %s", handling, m, want)
+			}
+		}
+		c.nothing()
+	}
+}
+
 func TestRetainedExpiry(t *testing.T) {
 	var now atomic.Int64
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

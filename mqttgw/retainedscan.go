@@ -25,6 +25,15 @@ func (s *session) dropScan(sub *subscription) {
 	}
 }
 
+// keepScan goes on for a subscription with what is left of the scan of the one that it replaces (MQTT-3.8.4-4). mu is held.
+func (s *session) keepScan(old, sub *subscription) {
+	for i := range s.scans {
+		if s.scans[i].sub == old {
+			s.scans[i].sub = sub
+		}
+	}
+}
+
 const retainedAtOnce = 32
 
 // scanRetained sends the next retained messages of the first scan.

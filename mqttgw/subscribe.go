@@ -171,6 +171,7 @@ func (c *conn) subscribe(add []*subscription, handling []byte, since moment, ack
 		changed := false
 		for i, sub := range add {
 			k := s.find(sub.filter)
+			scan := c.g.opts.Retained != nil && sub.group == nil && (handling[i] == 0 || handling[i] == 1 && k < 0)
 			sub.since = since
 			if k < 0 {
 				added++
@@ -179,11 +180,15 @@ func (c *conn) subscribe(add []*subscription, handling []byte, since moment, ack
 				old := s.subs[k]
 				sub.since = old.since // messages that it is behind with stay due
 				s.subs[k] = sub
-				s.dropScan(old)
+				if scan {
+					s.dropScan(old)
+				} else {
+					s.keepScan(old, sub)
+				}
 				replaced = append(replaced, old)
 			}
 			changed = changed || k < 0 || !sub.same(replaced[len(replaced)-1])
-			if c.g.opts.Retained != nil && sub.group == nil && (handling[i] == 0 || handling[i] == 1 && k < 0) {
+			if scan {
 				s.scans = append(s.scans, retainedScan{sub: sub, upTo: since})
 				changed = true
 			}

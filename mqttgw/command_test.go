@@ -402,6 +402,23 @@ func TestCommandSessionEnds(t *testing.T) {
 	st.status("box", b.ID, mqttgw.StatusAcknowledged)
 }
 
+// What a client of a device leaves unanswered another one of the device gets, which is connected.
+func TestCommandOfASessionThatEndsIsAnothers(t *testing.T) {
+	dir := mqttgw.NewDirectory()
+	dir.Set("box", device(t, `{"name":"box","password":{"value":"pw"},"clientIds":["box-*"]}`))
+	st := newStation(t, func(o *mqttgw.Options) { o.Directory = dir })
+	a := st.now.connect(packet.V5, "box-a", credentials("box", "pw"))
+	a.subscribe(1, "devices/#")
+	cmd := st.send(mqttgw.CommandSpec{Device: "box", QoS: 1})
+	recv[*packet.Publish](a)
+	b := st.now.connect(packet.V5, "box-b", credentials("box", "pw"))
+	b.subscribe(1, "devices/#")
+	b.nothing()
+	a.Close()
+	b.message()
+	st.status("box", cmd.ID, mqttgw.StatusAcknowledged)
+}
+
 func TestCommandRefused(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	st := newStation(t, func(o *mqttgw.Options) { o.Registerer = reg })

@@ -4,6 +4,7 @@ package mqttgw
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
@@ -53,16 +54,6 @@ func (c *commands) notify(device string) {
 	}
 	c.g.mu.Unlock()
 	for _, p := range found {
-		p.wakeOrders()
-	}
-}
-
-// notifyClient has the connection of a client look for commands.
-func (c *commands) notifyClient(key sessionKey) {
-	c.g.mu.Lock()
-	p := c.g.holders[key]
-	c.g.mu.Unlock()
-	if p != nil {
 		p.wakeOrders()
 	}
 }
@@ -283,15 +274,20 @@ func (s *session) releaseOrder(id uint16, seq uint64) {
 	}
 }
 
-// returnOrders has the commands that a session has in flight wait again, because it ends. mu is held.
-func (s *session) returnOrders() (any bool) {
+// returnOrders has the commands that a session has in flight wait again, because it ends. It returns their devices, whose other clients
+// may get them. mu is held.
+func (s *session) returnOrders() (devices []string) {
 	for i := range s.flying {
-		if o := s.flying[i].order; o != nil {
-			s.flying[i].order = nil
-			any = s.g.commands.end(o, commandQueued, reasonSessionEnded, nil) || any
+		o := s.flying[i].order
+		if o == nil {
+			continue
+		}
+		s.flying[i].order = nil
+		if s.g.commands.end(o, commandQueued, reasonSessionEnded, nil) && !slices.Contains(devices, o.box.device) {
+			devices = append(devices, o.box.device)
 		}
 	}
-	return any
+	return devices
 }
 
 // tooLate reports whether a command that was sent on an earlier connection is not to be sent again: its time is over. With

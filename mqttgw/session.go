@@ -300,7 +300,7 @@ type remains struct {
 	subs   []*subscription
 	will   *parting // that is due by the end
 	fence  uint64
-	orders bool // commands that it had in flight wait again
+	orders []string // devices whose commands it had in flight: they wait again
 }
 
 // finish makes the session an ended one. mu is held.
@@ -341,8 +341,8 @@ func (g *Gateway) bury(s *session, r remains) {
 	g.mu.Unlock()
 	g.clock.forget(s)
 	g.unhang(r.subs)
-	if r.orders {
-		g.commands.notifyClient(s.key)
+	for _, device := range r.orders {
+		g.commands.notify(device)
 	}
 	s.mu.Lock()
 	s.recordEnd()

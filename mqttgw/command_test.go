@@ -624,6 +624,19 @@ func TestCommandDevice(t *testing.T) {
 	st.status("mallory", waiting.ID, mqttgw.StatusAcknowledged)
 }
 
+// A command is not refused for the rights that its device would have if it came another way.
+func TestCommandForADeviceWithAToken(t *testing.T) {
+	key := newTokenKey(t, "")
+	d := defined(t, issuer(t, map[string]string{"pem": key.pem(t)}, `,"policy":"fleet"`), `{"name":"box-17","labels":{"site":"turin"}}`,
+		`{"kind":"DevicePolicy","name":"fleet","access":{"subscribe":["devices/${principal}/#"]}}`, `{"kind":"DevicePolicy","name":"default","access":{}}`)
+	st := newStation(t, with(d))
+	cmd := st.send(mqttgw.CommandSpec{Device: "box-17", QoS: 1})
+	c := st.now.connect(packet.V5, "c", credentials("u", key.token(t, nil)))
+	c.subscribe(1, "devices/box-17/commands")
+	c.message()
+	st.status("box-17", cmd.ID, mqttgw.StatusAcknowledged)
+}
+
 // What becomes of a command is an event, with an id that is the same when it is told again.
 func TestCommandEvents(t *testing.T) {
 	st := newStation(t)

@@ -137,6 +137,16 @@ func (d *Directory) indexIssuers() {
 	}
 }
 
+// issuersJudge reports whether an issuer has a policy for those whom it vouches for. mu is held.
+func (d *Directory) issuersJudge() bool {
+	for _, s := range d.issuers {
+		if s.policy != "" {
+			return true
+		}
+	}
+	return false
+}
+
 func (d *Directory) issuer(iss string) *Issuer {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

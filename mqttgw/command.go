@@ -445,11 +445,9 @@ func (d *Directory) commandRights(name string) (dev *Device, r *rights, known bo
 	if dev = d.devices[name]; dev == nil {
 		return nil, nil, false, nil
 	}
-	clientID := name
-	if !dev.allowsClientID(name) {
-		if clientID = ""; len(dev.ClientIDs) == 1 && !strings.Contains(dev.ClientIDs[0], "*") {
-			clientID = dev.ClientIDs[0]
-		}
+	clientID := "" // of several
+	if len(dev.ClientIDs) == 1 && !strings.Contains(dev.ClientIDs[0], "*") {
+		clientID = dev.ClientIDs[0]
 	}
 	a := dev.access
 	if a == nil {
@@ -466,11 +464,8 @@ func (d *Directory) commandRights(name string) (dev *Device, r *rights, known bo
 		}
 		a = p.access
 	}
-	if clientID == "" {
-		return dev, nil, false, nil
-	}
 	r, err = a.grant(&subject{principal: dev.Principal, clientID: clientID, attributes: dev.attributes})
-	if err != nil { // a token may bring the attributes that its templates need
+	if err != nil { // its templates need the client id, or attributes that a token may bring
 		return dev, nil, false, nil //nolint:nilerr // not known, then
 	}
 	return dev, r, true, nil

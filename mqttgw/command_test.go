@@ -624,6 +624,23 @@ func TestCommandDevice(t *testing.T) {
 	st.status("mallory", waiting.ID, mqttgw.StatusAcknowledged)
 }
 
+// A device with several client ids gets what any of them may, also if one is its name.
+func TestCommandForADeviceWithSeveralClientIDs(t *testing.T) {
+	for _, ids := range []string{"", `,"clientIds":["box","box-*"]`} {
+		d := defined(t, `{"name":"box","password":{"value":"pw"}`+ids+`,"access":{"subscribe":["cmd/${clientid}/#","all/#"]}}`,
+			`{"name":"other","password":{"value":"pw"}`+ids+`,"access":{"subscribe":["all/#"]}}`)
+		st := newStation(t, with(d))
+		cmd := st.send(mqttgw.CommandSpec{Device: "box", Topic: "cmd/box-b/open", QoS: 1})
+		c := st.now.connect(packet.V5, "box-b", credentials("box", "pw"))
+		c.subscribe(1, "cmd/box-b/#")
+		c.message()
+		st.status("box", cmd.ID, mqttgw.StatusAcknowledged)
+		if _, err := st.now.gateway.SendCommand(t.Context(), mqttgw.CommandSpec{Device: "other", Topic: "cmd/box-b/open"}); fault.KindOf(err) != fault.Invalid {
+			t.Errorf("a command that no client id may receive: %v", err)
+		}
+	}
+}
+
 // A command is not refused for the rights that its device would have if it came another way.
 func TestCommandForADeviceWithAToken(t *testing.T) {
 	key := newTokenKey(t, "")

@@ -315,8 +315,10 @@ func (r *Retained) sweep(now time.Time) (err error) {
 	return errors.Join(it.Error(), r.remove(gone))
 }
 
-// emptied reports whether a retained message takes away the one that there is.
-func emptied(rec *event.Record) bool { return rec.Minted && len(rec.Event.Data) == 0 }
+// emptied reports whether a retained message takes away the one that there is: its payload is empty, and no CloudEvent without data.
+func emptied(rec *event.Record) bool {
+	return len(rec.Event.Data) == 0 && (rec.Minted || !structured(rec.MQTT))
+}
 
 // sync makes durable what was taken in.
 func (r *Retained) sync() error {

@@ -204,6 +204,24 @@ func TestRetainedMessagesOutliveAnotherSubscribe(t *testing.T) {
 	}
 }
 
+// An empty payload deletes a retained message, also one that is a CloudEvent without data; a CloudEvent in JSON is no empty payload.
+func TestEmptyCloudEventAndRetained(t *testing.T) {
+	w := newWorld(t)
+	p := w.now.connect(packet.V5, "p")
+	p.retain("t", "x", 1, nil)
+	attributes := func(id string) (ps packet.Properties) {
+		return ps.AppendUser("specversion", "1.0").AppendUser("id", id).AppendUser("source", "/s").AppendUser("type", "t")
+	}
+	p.retain("t", "", 1, attributes("1"))
+	p.retain("u", `{"specversion":"1.0","id":"2","source":"/s","type":"t"}`, 1, packet.Properties(nil).AppendString(packet.ContentType, "application/cloudevents+json"))
+	c := w.now.connect(packet.V5, "c")
+	c.subscribe(1, "+")
+	if m := c.message(); string(m.Topic) != "u" {
+		t.Errorf("%+v, want what is retained below u", m)
+	}
+	c.nothing()
+}
+
 func TestRetainedExpiry(t *testing.T) {
 	var now atomic.Int64
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/eclipse/paho.golang/packets"
@@ -87,14 +88,19 @@ func (s *source) Run(ctx context.Context, emit sources.Emit) error {
 	if err := s.connect(ctx, client); err != nil {
 		return errors.Join(err, ignoreClosed(nc.Close()))
 	}
+	settled, settling := make(chan error, 1), sync.WaitGroup{}
+	defer settling.Wait()
 	defer func() { <-client.Done() }()
 	defer func() { _ = client.Disconnect(&paho.Disconnect{}) }() // of a connection that is broken already, it says so again
 	defer cancel(nil)                                            // before: the handler of messages must not wait
-	if err := s.settle(ctx, client); err != nil {
-		return err
-	}
+	// A broker sends what the session has before it answers, and of QoS 0 more than there is room for: messages are taken meanwhile.
+	settling.Go(func() { settled <- s.settle(ctx, client) })
 	for {
 		select {
+		case err := <-settled:
+			if err != nil {
+				return err
+			}
 		case p := <-arrived:
 			n, err := s.take(ctx, client, p, arrived, emit)
 			if err != nil {

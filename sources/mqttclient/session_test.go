@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mqttclient_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/eclipse/paho.golang/packets"
+
+	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/sources"
+	"github.com/rialto-bridge/rialto/sources/mqttclient"
+)
+
+// subscriptions is a position that is kept nowhere.
+type subscriptions struct{}
+
+func (subscriptions) Load(context.Context) (string, error) { return "", nil }
+
+func (subscriptions) Save(context.Context, string) error { return nil }
+
+// connect makes a source whose broker answers what it gets: with nil, not at all. It is for a bubble. ended is closed when the source has
+// closed the connection.
+func connect(t *testing.T, answer func(p packets.Packet) []packets.Packet) (src sources.Source, ended <-chan struct{}) {
+	t.Helper()
+	near, far := net.Pipe()
+	src, err := mqttclient.Kind().New(json.RawMessage(`{"url":"mqtt://b","topics":["a"]}`), sources.Env{Name: "s", MaxData: 1 << 20, Position: subscriptions{},
+		Dial:   func(context.Context, string, string) (net.Conn, error) { return near, nil },
+		Logger: slog.New(slog.DiscardHandler), Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			got, err := packets.ReadPacket(far)
+			if err != nil {
+				return
+			}
+			for _, p := range answer(got.Content) {
+				if _, err := p.WriteTo(far); err != nil {
+					return
+				}
+			}
+		}
+	}()
+	return src, done
+}
+
+// A broker that has kept messages of QoS 0 for a session sends them as soon as it is resumed, before it answers the subscription, and no
+// receive maximum bounds them. They are taken, and the answer behind them is read.
+func TestMessagesBeforeTheSubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const kept = 1000
+		src, ended := connect(t, func(p packets.Packet) (out []packets.Packet) {
+			switch p := p.(type) {
+			case *packets.Connect:
+				return []packets.Packet{&packets.Connack{SessionPresent: true, Properties: &packets.Properties{}}}
+			case *packets.Subscribe:
+				for range kept {
+					out = append(out, &packets.Publish{Topic: "a", Properties: &packets.Properties{}})
+				}
+				return append(out, &packets.Suback{PacketID: p.PacketID, Reasons: []byte{1}, Properties: &packets.Properties{}}, out[0])
+			}
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		stored := 0
+		err := src.Run(ctx, func(_ context.Context, evs ...event.Event) error {
+			if stored += len(evs); stored == kept+1 {
+				cancel()
+			}
+			return nil
+		})
+		if !errors.Is(err, context.Canceled) || stored != kept+1 {
+			t.Errorf("%d messages are stored, want %d; it ended with %v", stored, kept+1, err)
+		}
+		<-ended
+	})
+}

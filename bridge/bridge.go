@@ -354,9 +354,20 @@ func (b *Bridge) setTarget(def *targets.Definition, t targets.Target) error {
 	b.wg.Add(1)
 	go func() { // the first look for parked deliveries, outside the lock
 		defer b.wg.Done()
+		b.awaitEnds()
 		l.loadNextDue()
 	}()
 	return nil
+}
+
+// awaitEnds blocks until what RemoveTarget has ended is not in the views any more: it was owed to a target that is gone, and not to
+// one with the same name that is made at once.
+func (b *Bridge) awaitEnds() {
+	for _, p := range b.allPaths() {
+		for range 2 { // what was on its way to be parked is ended by what runs after the first
+			_ = p.rec.sync(p.ctx) // a path that has ended makes no attempts
+		}
+	}
 }
 
 // RemoveTarget ends the lane of a target. What it still owed ends as cancelled.

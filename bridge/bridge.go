@@ -332,9 +332,10 @@ func (b *Bridge) SetTarget(def *targets.Definition, t targets.Target) error {
 }
 
 // HoldTarget makes a lane for a target that exists and cannot be used at the moment, if it has none: deliveries to it are
-// parked, and made once SetTarget was called. Without it they would end as cancelled, as those to a deleted target.
-func (b *Bridge) HoldTarget(name string) error {
-	return b.setTarget(&targets.Definition{Name: name}, nil)
+// parked, in the order that it keeps, and made once SetTarget was called. Without it they would end as cancelled, as those to a
+// deleted target.
+func (b *Bridge) HoldTarget(def *targets.Definition) error {
+	return b.setTarget(def, nil)
 }
 
 func (b *Bridge) setTarget(def *targets.Definition, t targets.Target) error {

@@ -35,8 +35,8 @@ type fixture struct {
 
 	logOpts eventlog.Options // Durability and Sync, if not OS
 	opts    bridge.Options
-	busDoc  string // the document of bus default, if not the usual one
-	held    string // a target that cannot be used
+	busDoc  string              // the document of bus default, if not the usual one
+	held    *targets.Definition // of a target that cannot be used
 	targets map[string]*recipient
 	rules   []*rules.Rule
 	rev     uint64
@@ -77,7 +77,7 @@ func (f *fixture) start() *fixture {
 	for _, r := range f.targets {
 		f.must(f.SetTarget(r.def, r))
 	}
-	if f.held != "" {
+	if f.held != nil {
 		f.must(f.HoldTarget(f.held))
 	}
 	doc, err := bridge.ParseBus([]byte(cmp.Or(f.busDoc, `{"kind":"Bus","name":"default"}`)))

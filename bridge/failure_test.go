@@ -84,7 +84,7 @@ func TestAHeldTargetKeepsWhatItIsOwed(t *testing.T) {
 	f.stop(time.Second)
 
 	delete(f.targets, "ops")
-	f.held = "ops"
+	f.held = ops.def
 	f.start()
 	defer f.stop(time.Second)
 	f.send("reading", "during")
@@ -94,7 +94,7 @@ func TestAHeldTargetKeepsWhatItIsOwed(t *testing.T) {
 		return fmt.Sprintf("%+v, want 2 parked", l.Deliveries), len(l.Deliveries) == 1 && l.Deliveries[0].Parked == 2
 	})
 	f.target("ops", quick, nil)
-	f.must(f.HoldTarget("ops")) // changes nothing
+	f.must(f.HoldTarget(ops.def)) // changes nothing
 	f.journey("before", bridge.StateDelivered)
 	f.journey("during", bridge.StateDelivered)
 	f.balanced()

@@ -97,7 +97,9 @@ func newLane(b *Bridge, def *targets.Definition, t targets.Target) *lane {
 			l.gate.standing, l.gate.noted = &s, &s
 		}
 	}
-	if t != nil {
+	if t == nil {
+		l.ordering.Store(def.Delivery.Ordering) // what comes before the target can be used has its order
+	} else {
 		l.configure(def, t)
 	}
 	return l

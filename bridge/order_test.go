@@ -93,6 +93,34 @@ func (s *sequence) accepted(key string, at uint64) {
 
 const orderedPolicy = `{"ordering":"key","concurrency":4,"timeout":"1s","breaker":{"enabled":false},"retry":{"schedule":["5ms"],"maxAttempts":1000}}`
 
+// What comes while a target that keeps order cannot be used is in order when it can be.
+func TestAHeldTargetKeepsOrder(t *testing.T) {
+	f := newFixture(t)
+	f.opts.Unsettled = 50 * time.Millisecond
+	seq := newSequence(t)
+	ops := f.target("ops", orderedPolicy, func(d targets.Delivery) error {
+		return seq.attempt(d, func() error {
+			if d.Position.Seq%7 == 0 && d.Attempt == 1 {
+				return targets.StatusError(503, 0)
+			}
+			return nil
+		})
+	})
+	delete(f.targets, "ops")
+	f.held = ops.def
+	f.rule("all", "reading", "ops")
+	f.start()
+	defer func() { f.stop(time.Second) }()
+	const count, keys = 60, 3
+	f.ordered(0, count, keys)
+	f.parked("ops", count)
+	f.must(f.SetTarget(ops.def, ops))
+	f.ordered(count, count, keys)
+	if l := f.balanced(); l.Deliveries[0].Delivered != 2*count || seq.count != 2*count {
+		t.Errorf("account %+v, %d delivered", l.Deliveries, seq.count)
+	}
+}
+
 // A head that fails holds up its own key and no other; what follows it comes in order when it succeeds.
 func TestAFailingHeadBlocksOnlyItsKey(t *testing.T) {
 	f := newFixture(t)

@@ -46,6 +46,16 @@ func LoadDefinition(doc []byte, kinds *Catalog) (*Definition, error) {
 	return parse(doc, kinds, false)
 }
 
+// HeldDefinition is what is known of a document whose target cannot be used at the moment, whatever is wrong with it: its name, and how
+// is delivered to it.
+func HeldDefinition(name string, doc []byte) *Definition {
+	d := &Definition{Name: name, Delivery: DefaultDeliveryPolicy()}
+	if o, err := objectAt("", doc); err == nil {
+		o.delivery(&d.Delivery)
+	}
+	return d
+}
+
 func parse(doc []byte, kinds *Catalog, check bool) (*Definition, error) {
 	if err := checkDocument(doc); err != nil {
 		return nil, err

@@ -403,3 +403,14 @@ func TestRateLimitsWithinEachOther(t *testing.T) {
 		}
 	}
 }
+
+// Whatever is wrong with a document, what it says of order holds.
+func TestHeldDefinition(t *testing.T) {
+	d := targets.HeldDefinition("ops", []byte(`{"kind":"Target","name":"ops","type":"unknown","config":{"$sealed":"x"},"delivery":{"ordering":"key","concurrency":-1}}`))
+	if d.Name != "ops" || d.Delivery.Ordering == nil {
+		t.Errorf("definition %+v", d)
+	}
+	if d := targets.HeldDefinition("ops", []byte("{")); d.Name != "ops" || d.Delivery.Ordering != nil {
+		t.Errorf("definition of what is no document %+v", d)
+	}
+}

@@ -264,19 +264,20 @@ func (d *definitions) apply(ctx context.Context) {
 		if doc == nil {
 			return nil // below
 		}
+		held := targets.HeldDefinition(k.Name, doc.Raw)
 		raw, err := d.vault.open(k, doc.Raw)
 		if err != nil {
-			return errors.Join(err, d.bridge.HoldTarget(k.Name))
+			return errors.Join(err, d.bridge.HoldTarget(held))
 		}
 		def, err := targets.LoadDefinition(raw, d.kinds)
 		if err != nil {
-			return errors.Join(err, d.bridge.HoldTarget(k.Name))
+			return errors.Join(err, d.bridge.HoldTarget(held))
 		}
 		def.Revision = doc.Revision
 		client := &targetClients{guard: d.guard, concurrency: def.Delivery.Concurrency}
 		t, err := d.kinds.New(def, targets.Env{HTTP: client.make(nil), TLS: client.make, Dial: d.guard.DialContext, Secrets: d.vault.resolve, State: targetState{d.states, k.Name}, Downlink: d.downlink, Emit: emitter(d.bridge), Logger: d.log, Now: time.Now})
 		if err != nil {
-			return errors.Join(err, d.bridge.HoldTarget(k.Name))
+			return errors.Join(err, d.bridge.HoldTarget(held))
 		}
 		if old := d.clients[k.Name]; old != nil {
 			defer old.close()

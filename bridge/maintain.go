@@ -210,6 +210,9 @@ func (p *path) trimJourney(ctx context.Context, redriven uint64) error {
 		if err := p.repeatMarks(ctx, p.log.First()); err != nil {
 			return fmt.Errorf("repeat rules: %w", err)
 		}
+		if err := p.repeatDead(ctx); err != nil {
+			return fmt.Errorf("repeat dead letters: %w", err)
+		}
 		p.marksAt = from
 	}
 	_, err = p.journey.Trim(ctx, eventlog.TrimPolicy{MaxBytes: 1, Protect: r.Record,
@@ -254,6 +257,41 @@ func (p *path) repeatMarks(ctx context.Context, seq uint64) error {
 		p.rec.add(func(e *journal.Encoder) { e.Mark(m) }, nil)
 	}
 	return p.rec.sync(ctx)
+}
+
+// repeatDead writes again which dead letters the bus has, and waits for it: they are kept for longer than how they died.
+func (p *path) repeatDead(ctx context.Context) error {
+	for after, more := uint64(0), true; more; {
+		var err error
+		if after, more, err = p.repeatSomeDead(ctx, after); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deadPart is how many dead letters are written again at a time, while nobody redrives or discards any.
+const deadPart = 1000
+
+func (p *path) repeatSomeDead(ctx context.Context, after uint64) (last uint64, more bool, err error) {
+	if err := p.lockEnded(ctx); err != nil {
+		return 0, false, err
+	}
+	defer p.unlockEnded()
+	if err := p.rec.sync(ctx); err != nil { // whoever has redriven one may not have waited until the views show that
+		return 0, false, err
+	}
+	var list []journal.Buried
+	if err := p.b.o.Journal.EachBuried(p.name, after, func(b journal.Buried) (bool, error) {
+		list = append(list, b)
+		return len(list) < deadPart, ctx.Err()
+	}); err != nil || len(list) == 0 {
+		return 0, false, err
+	}
+	for _, b := range list {
+		p.rec.add(func(e *journal.Encoder) { e.Buried(b) }, nil)
+	}
+	return list[len(list)-1].Seq, len(list) == deadPart, p.rec.sync(ctx)
 }
 
 // trimDead applies the retention of dead letters and of jobs. What a pending delivery may need stays.

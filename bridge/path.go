@@ -44,7 +44,7 @@ type path struct {
 	resumed    atomic.Bool           // what an earlier run left live was offered
 	problem    atomic.Pointer[error] // why the router waits; nil if it does not
 	routing    patience              // of the router, with what it waits for
-	marksAt    uint64                // the rules that JOURNEY must not forget stand at or behind this sequence of it; only trim looks
+	marksAt    uint64                // the rules and dead letters that JOURNEY must not forget stand at or behind this sequence of it; only trim looks
 
 	ctx    context.Context // ends when the path is to stop: router and indexer
 	cancel context.CancelFunc
@@ -134,12 +134,15 @@ func (p *path) catchUp(ctx context.Context) error {
 			return err
 		}
 	}
-	return p.eachMessage(ctx, from, func(raw eventlog.Raw) error {
+	if err := p.eachMessage(ctx, from, func(raw eventlog.Raw) error {
 		if raw.Gap() {
 			return nil
 		}
 		return j.Apply(p.name, raw.Seq, raw.Data)
-	})
+	}); err != nil {
+		return err
+	}
+	return j.DropTrimmedDead(p.b.dead.First()) // JOURNEY may tell of dead letters that were kept for long enough
 }
 
 // eachMessage calls fn for the messages of JOURNEY from a sequence on, the places of lost ones included.

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/rialto-bridge/rialto/bridge"
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/rules"
@@ -140,6 +142,60 @@ func TestADeadLetterOutlivesItsEvent(t *testing.T) {
 	if !l.Balanced || len(l.Deliveries) != 1 || l.Deliveries[0].Owed != 1 || l.Deliveries[0].Pending != 1 {
 		t.Errorf("account %+v", l.Deliveries)
 	}
+	f.stop(time.Second)
+}
+
+// Dead letters are listed for as long as they are kept, also by views that are built anew when JOURNEY has forgotten how they died;
+// and none comes back that somebody has dealt with.
+func TestDeadLettersOutliveTheViews(t *testing.T) {
+	f := newFixture(t).start()
+	ops, up := f.refusing("ops")
+	f.rule("all", "reading", "ops")
+	ctx := context.Background()
+	f.dead("discarded", "left", "redriven")
+	f.must(f.SetBus(ctx, &bridge.BusDoc{Name: "default", MaxAge: time.Hour, MaxBytes: 1, DedupWindow: time.Minute}))
+	data := make([]byte, 400<<10)
+	forget := func(round string) {
+		t.Helper()
+		_, _, before, _, err := f.Streams("default")
+		f.must(err)
+		for i := range 72 {
+			f.large("unused")
+			f.publish("other", round, i, 1, data)
+			f.journey(round+fmt.Sprint(i), bridge.StateUnmatched)
+		}
+		f.balanced()
+		f.must(f.Trim(ctx, "default"))
+		first, _, journeyFirst, _, err := f.Streams("default")
+		f.must(err)
+		if first <= 3 || journeyFirst == before {
+			t.Fatalf("events from %d, JOURNEY from %d", first, journeyFirst)
+		}
+	}
+	listed := func(want ...string) {
+		t.Helper()
+		f.rebuild()
+		f.must(f.SetBus(ctx, &bridge.BusDoc{Name: "default", MaxAge: time.Hour, MaxBytes: 1, DedupWindow: time.Minute}))
+		var got []string
+		for _, d := range f.deadLetters(bridge.DeadFilter{Bus: "default", Reason: "status"}) {
+			got = append(got, d.EventID)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("dead letters (-want +got):\n%s", d)
+		}
+	}
+	id := f.deadLetters(bridge.DeadFilter{})[2].ID
+	f.job(f.startJob(bridge.JobSpec{Kind: bridge.JobDiscard, Filter: bridge.DeadFilter{IDs: []string{id}}, Why: "test data"}).ID, bridge.JobDone)
+	forget("x")
+	listed("redriven", "left")
+	up.Store(true)
+	f.job(f.startJob(bridge.JobSpec{Kind: bridge.JobRedrive, Filter: bridge.DeadFilter{IDs: []string{f.deadLetters(bridge.DeadFilter{})[0].ID}}}).ID, bridge.JobDone)
+	if got := ops.attempts(t, 4)[3]; got.Event.ID != "redriven" {
+		t.Errorf("redriven %+v", got.Event)
+	}
+	f.balanced()
+	forget("y")
+	listed("left")
 	f.stop(time.Second)
 }
 

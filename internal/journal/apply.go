@@ -79,7 +79,7 @@ func (j *Journal) Apply(bus string, record uint64, message []byte) error {
 	defer a.look.close() //nolint:errcheck // a reading that failed has said so
 	if err := Decode(message, Visitor{Routed: a.routed, Skipped: a.skipped, Outcome: a.outcome, Pending: a.again,
 		Mark: a.mark, RuleDoc: a.ruleDoc, Floor: a.floor, Redrive: a.redrive, Discard: a.discard,
-		Taking: a.take, Drop: a.drop}); err != nil {
+		Taking: a.take, Drop: a.drop, Buried: a.buried}); err != nil {
 		return fmt.Errorf("journey message %d of bus %s: %w", record, bus, err)
 	}
 	if err := a.finish(); err != nil {
@@ -471,6 +471,15 @@ func (a *application) mark(m Mark) error {
 
 func (a *application) ruleDoc(d RuleDoc) error {
 	return a.set(ruleKey(a.bus, d.Name, d.Revision), append(u64(nil, a.record), d.Raw...))
+}
+
+func (a *application) buried(b Buried) error {
+	k := u64([]byte{'x'}, b.Seq)
+	if ref, err := readDead(k, b.Listed); err != nil || ref.Bus != a.bus {
+		return fmt.Errorf("%w: dead letter", ErrFormat)
+	}
+	a.named('D', b.Seq)
+	return a.set(k, b.Listed)
 }
 
 func (a *application) floor(seq uint64) error { return a.set(key('f', a.bus), u64(nil, seq)) }

@@ -24,6 +24,7 @@ type Visitor struct {
 	Discard func(Discard) error
 	Taking  func(Taking) error
 	Drop    func(Drop) error
+	Buried  func(Buried) error
 }
 
 // ErrFormat is returned for bytes that are no JOURNEY message.
@@ -260,6 +261,8 @@ func (d *decoder) record(v Visitor) error {
 		return call(d, v.Mark, m)
 	case kindRuleDoc:
 		return call(d, v.RuleDoc, RuleDoc{Name: d.str(), Revision: d.uint(), Raw: d.bytes()})
+	case kindBuried:
+		return call(d, v.Buried, Buried{Seq: d.uint(), Listed: d.bytes()})
 	case kindFloor:
 		return call(d, v.Floor, d.uint())
 	case kindRedrive:

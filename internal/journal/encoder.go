@@ -277,6 +277,14 @@ func (e *Encoder) RuleDoc(d RuleDoc) {
 	e.buf = append(e.buf, d.Raw...)
 }
 
+// Buried adds b.
+func (e *Encoder) Buried(b Buried) {
+	e.begin(kindBuried)
+	e.uint(b.Seq)
+	e.uint(uint64(len(b.Listed)))
+	e.buf = append(e.buf, b.Listed...)
+}
+
 // Floor says that everything up to and including seq is settled.
 func (e *Encoder) Floor(seq uint64) {
 	e.begin(kindFloor)

@@ -450,6 +450,17 @@ func (j *Journal) EachDead(after, last uint64, fn func(DeadRef) (bool, error)) e
 	})
 }
 
+// EachBuried calls fn for the dead letters of a bus behind after, oldest first, until it returns false.
+func (j *Journal) EachBuried(bus string, after uint64, fn func(Buried) (bool, error)) error {
+	return j.scan([]byte{'x'}, u64([]byte{'x'}, after+1), func(k, v []byte) (bool, error) {
+		ref, err := readDead(k, v)
+		if err != nil || ref.Bus != bus {
+			return true, err
+		}
+		return fn(Buried{Seq: ref.Seq, Listed: bytes.Clone(v)})
+	})
+}
+
 // DeadLetters calls fn for the dead letters below before (0 = all), newest first, until it returns false.
 func (j *Journal) DeadLetters(before uint64, fn func(DeadRef) (bool, error)) error {
 	upper := []byte{'x' + 1}

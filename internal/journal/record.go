@@ -114,6 +114,12 @@ type Pending struct {
 	Key      uint64    // Parked: as in its Outcome; not part of the record either
 }
 
+// Buried is a dead letter as the views list it, written down once more because JOURNEY is about to forget how it died.
+type Buried struct {
+	Seq    uint64 // in DEAD
+	Listed []byte // what the views have of it
+}
+
 // RuleRef names a rule at a revision.
 type RuleRef struct {
 	Name     string
@@ -155,4 +161,5 @@ const (
 	kindMark    = 'M'
 	kindRuleDoc = 'D'
 	kindFloor   = 'F'
+	kindBuried  = 'B'
 )

@@ -53,6 +53,7 @@ func everything(e *journal.Encoder) []any {
 		journal.Outcome{Seq: 402, Route: log, State: journal.Parked, At: base, Reason: "order", Due: base, Key: 77},
 		journal.Drop{Rule: "too-warm"},
 		journal.Drop{Target: "archive"},
+		journal.Buried{Seq: 1 << 40, Listed: []byte("as the views list it")},
 	}
 	for _, r := range records {
 		add(e, r)
@@ -84,6 +85,8 @@ func add(e *journal.Encoder, r any) {
 		e.Taking(r)
 	case journal.Drop:
 		e.Drop(r)
+	case journal.Buried:
+		e.Buried(r)
 	}
 }
 
@@ -103,6 +106,9 @@ func decode(b []byte) (out []any, err error) {
 		case journal.RuleDoc:
 			v.Raw = append([]byte(nil), v.Raw...)
 			r = v
+		case journal.Buried:
+			v.Listed = append([]byte(nil), v.Listed...)
+			r = v
 		}
 		out = append(out, r)
 		return nil
@@ -119,6 +125,7 @@ func decode(b []byte) (out []any, err error) {
 		Discard: func(d journal.Discard) error { return keep(d) },
 		Taking:  func(t journal.Taking) error { return keep(t) },
 		Drop:    func(d journal.Drop) error { return keep(d) },
+		Buried:  func(b journal.Buried) error { return keep(b) },
 	})
 	return out, err
 }

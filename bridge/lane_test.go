@@ -3,6 +3,7 @@
 package bridge
 
 import (
+	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -92,5 +93,25 @@ func TestARangeThatIsWrittenWhileTheRouterAsksGoesFirst(t *testing.T) {
 			t.Fatalf("what comes goes before event %d, which waits in the range", seq)
 		}
 		apply(func(e *journal.Encoder) { e.Taking(journal.Taking{Target: "ops", To: seq}) })
+	}
+}
+
+// What comes out of a range while its bus is removed makes no line: when the bus is set again, its key would wait for a path that has ended.
+func TestABusThatIsRemovedLeavesNoLine(t *testing.T) {
+	j, err := journal.Open(journal.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	b := &Bridge{o: Options{Journal: j, Now: time.Now}}
+	l := newLane(b, &targets.Definition{Name: "ops"}, nil)
+	p := &path{b: b, name: "default"}
+	p.ctx, p.cancel = context.WithCancel(t.Context())
+	l.parkedIn(p, 7, 1, time.Now(), false)
+	p.cancel()
+	l.drop(p)
+	p.taken(l, journal.Taking{Target: "ops", To: 2, At: time.Now(), Deliveries: []journal.Taken{{Seq: 2, Key: 7}}}) // the recorder still writes
+	if ln := l.order.lines[7]; ln != nil {
+		t.Errorf("the lane has a line of a path that has ended: %+v", ln)
 	}
 }

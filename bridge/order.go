@@ -346,7 +346,7 @@ func (l *lane) linesOf(p *path) error {
 func (l *lane) parkedIn(p *path, key, seq uint64, due time.Time, failed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.closed || p.ctx.Err() != nil { // drop takes its lines out, or has done so
 		return
 	}
 	ln := l.order.of(p, key)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/journal"
 	"github.com/rialto-bridge/rialto/targets"
 )
@@ -113,5 +114,41 @@ func TestABusThatIsRemovedLeavesNoLine(t *testing.T) {
 	p.taken(l, journal.Taking{Target: "ops", To: 2, At: time.Now(), Deliveries: []journal.Taken{{Seq: 2, Key: 7}}}) // the recorder still writes
 	if ln := l.order.lines[7]; ln != nil {
 		t.Errorf("the lane has a line of a path that has ended: %+v", ln)
+	}
+}
+
+// A range grows while the lane looks in vain at another one, whose bus is just removed. It must not take that for a sign that there is nothing.
+func TestARangeThatGrowsDuringAVainLookIsTaken(t *testing.T) {
+	j, err := journal.Open(journal.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	var e journal.Encoder
+	e.Routed(journal.Routed{Seq: 1, Ranged: []journal.Route{{Rule: "all", Target: "ops"}}})
+	if err := j.Apply("removed", 1, e.Take()); err != nil {
+		t.Fatal(err)
+	}
+	b := &Bridge{o: Options{Journal: j, RangeAfter: 10, ParkedKeys: 10}, paths: map[string]*path{}, hands: newHands()}
+	b.ctx = t.Context()
+	p := &path{b: b, name: "removed", journey: &eventlog.Stream{}, rec: &recorder{}}
+	p.ctx, p.cancel = context.WithCancel(t.Context())
+	b.paths[p.name] = p
+	l := newLane(b, &targets.Definition{Name: "ops"}, nil)
+	grown := false
+	b.o.Now = func() time.Time {
+		if !grown { // the range is being read, without the lane's lock
+			grown, p.rec.ended = true, true
+			p.cancel()
+			l.wasRanged(&path{b: b, name: "other"})
+		}
+		return time.Now()
+	}
+	l.mu.Lock()
+	l.takeMore(time.Now())
+	l.mu.Unlock()
+	b.wg.Wait()
+	if !grown || l.barren {
+		t.Errorf("grown %v, and the lane looks no more: %v", grown, l.barren)
 	}
 }

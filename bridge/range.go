@@ -97,7 +97,7 @@ func (l *lane) takeMore(now time.Time) (again time.Time) {
 	if now.Before(l.takeAfter) {
 		return l.takeAfter
 	}
-	l.taking = true
+	l.taking, l.barren = true, true // unless something is found, or said to be there meanwhile
 	l.b.wg.Add(1)
 	go l.take()
 	return time.Time{}
@@ -117,10 +117,10 @@ func (l *lane) take() {
 		if say {
 			l.b.log.Error("a range cannot be read, trying again", "targetId", l.name, "err", err)
 		}
-		l.takeAfter = now.Add(wait)
-	case n == 0:
-		l.barren = true // its buses are not open; who opens one says so
+		l.takeAfter, l.barren = now.Add(wait), false
+	case n == 0: // its buses are not open; who opens one says so
 	default:
+		l.barren = false
 		l.ranging.worked()
 	}
 	l.start()

@@ -6,14 +6,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
 	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/mqttgw"
@@ -690,6 +693,50 @@ func TestCommandEvents(t *testing.T) {
 	eventually(t, "the events again", func() bool { types, _ := events(); return len(types) >= 4 })
 	if types, again := events(); !slices.Equal(types[2:], want) || !slices.Equal(again[2:], ids) {
 		t.Errorf("told again: %v %v, want %v", types, again, ids)
+	}
+}
+
+// silentBus refuses events about commands.
+type silentBus struct {
+	mqttgw.Publisher
+	refused chan struct{} // closed by the first
+	once    sync.Once
+}
+
+func (b *silentBus) Publish(ctx context.Context, bus string, rec *event.Record, done func(error)) error {
+	if strings.HasPrefix(rec.Event.Type, "io.rialto.command.") {
+		b.once.Do(func() { close(b.refused) })
+		return fault.New(fault.Full, "the bus is full")
+	}
+	return b.Publisher.Publish(ctx, bus, rec, done)
+}
+
+// While no event could be told yet, what becomes of commands is written down all the same, and can be read.
+func TestCommandEventsThatCannotBeTold(t *testing.T) {
+	var log strings.Builder
+	refused := make(chan struct{})
+	st := newStation(t, func(o *mqttgw.Options) {
+		o.Publisher, o.Logger = &silentBus{Publisher: o.Publisher, refused: refused}, slog.New(slog.NewTextHandler(&log, nil))
+	})
+	c := st.now.connect(packet.V5, "box")
+	c.subscribe(1, "#")
+	cmd := st.send(mqttgw.CommandSpec{Device: "box", QoS: 1})
+	c.message()
+	st.status("box", cmd.ID, mqttgw.StatusAcknowledged)
+	st.forget() // nothing is known of what was told, and everything is found at once
+	refused = make(chan struct{})
+	st.restart()
+	<-refused
+	if marked := st.now.gateway.MarkTold(); marked {
+		t.Error("it is written that nothing was told")
+	}
+	other := st.send(mqttgw.CommandSpec{Device: "other"})
+	if _, err := st.now.gateway.CancelCommand(t.Context(), "other", other.ID, ""); err != nil {
+		t.Error(err)
+	}
+	st.now.stop()
+	if strings.Contains(log.String(), "passed over") {
+		t.Errorf("changes cannot be read: %s", log.String())
 	}
 }
 

@@ -314,9 +314,8 @@ func (c *commands) keep(ctx context.Context) {
 		case <-tick.C:
 		}
 		c.expire()
-		if now := time.Now(); now.Sub(marked) >= markEvery && c.untold.Swap(false) {
+		if now := time.Now(); now.Sub(marked) >= markEvery && c.mark() {
 			marked = now
-			c.changes.add(change{state: commandTold, seq: c.view.announced.Load(), at: c.g.now()}, nil)
 		}
 		if now := time.Now(); now.Sub(trimmed) >= trimEvery {
 			trimmed = now
@@ -325,6 +324,16 @@ func (c *commands) keep(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// mark writes down what events have told of, and reports whether there was something to be written.
+func (c *commands) mark() bool {
+	seq := c.view.announced.Load()
+	if seq == 0 || !c.untold.Swap(false) {
+		return false
+	}
+	c.changes.add(change{state: commandTold, seq: seq, at: c.g.now()}, nil)
+	return true
 }
 
 // expire ends the commands whose time is over.

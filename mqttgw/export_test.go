@@ -26,5 +26,8 @@ func (g *Gateway) Feeds() (names []string) {
 // Delivered waits until everything that is stored was offered to subscribers.
 func (g *Gateway) Delivered(ctx context.Context) error { return g.awaitTails(ctx, g.ends()) }
 
+// MarkTold writes down what events have told of commands, as is done from time to time.
+func (g *Gateway) MarkTold() bool { return g.commands.mark() }
+
 // Matches reports whether a topic matches a filter.
 func Matches(filter, topic string) bool { return matches(filter, topic) }

@@ -219,12 +219,17 @@ var nothing = &Policy{access: &access{}}
 // judge puts in force what the directory says of an identity. why is "" if the client may be connected. It is called by
 // the reader, and by Directory.Enforce once the connection holds its client id.
 func (c *conn) judge(id *identity, clientID string) (why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.judgeLocked(id, clientID)
+}
+
+// judgeLocked is judge with mu held, so that of two judgements at the same time the one that holds has asked the directory last.
+func (c *conn) judgeLocked(id *identity, clientID string) (why string) {
 	s, why := c.g.opts.Directory.standing(id, clientID)
 	if why != "" {
 		return why
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.who == id && c.standing == s {
 		return ""
 	}
@@ -273,8 +278,9 @@ func (c *conn) limit(s *standing, who *subject) {
 func (c *conn) reconsider() {
 	c.mu.Lock()
 	id := c.who
+	why := c.judgeLocked(id, c.key.clientID)
 	c.mu.Unlock()
-	if why := c.judge(id, c.key.clientID); why != "" {
+	if why != "" {
 		c.g.log.Info("client may not stay", "clientId", c.key.clientID, "principal", c.key.principal, "reason", why)
 		c.end(packet.AdministrativeAction)
 	} else if c.g.commands.waitsFor(c.key) {

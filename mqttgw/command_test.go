@@ -657,6 +657,28 @@ func TestCommandForADeviceWithAToken(t *testing.T) {
 	st.status("box-17", cmd.ID, mqttgw.StatusAcknowledged)
 }
 
+// A client that shows a token with more rights gets the commands that waited for them.
+func TestCommandAfterAnotherToken(t *testing.T) {
+	key := newTokenKey(t, "")
+	st := newStation(t, with(defined(t, issuer(t, map[string]string{"pem": key.pem(t)}, `,"attributeClaims":{"site":"site"},"policy":"site"`),
+		`{"kind":"DevicePolicy","name":"site","access":{"subscribe":["#"],"receive":["${attr.site}/#"]}}`)))
+	c := st.now.connect(packet.V5, "c", enhanced(key.token(t, nil)))
+	c.subscribe(1, "#")
+	cmd := st.send(mqttgw.CommandSpec{Device: "c", Topic: "genoa/open", QoS: 1})
+	c.nothing()
+	c.send(auth(packet.ReAuthenticate, "JWT", key.token(t, map[string]any{"site": "genoa"})))
+	for range 2 { // in either order
+		switch p := c.next().(type) {
+		case *packet.Disconnect: // AUTH
+		case *packet.Publish:
+			c.send(&packet.Ack{Kind: packet.TypePuback, PacketID: p.PacketID})
+		default:
+			t.Fatalf("%T %+v", p, p)
+		}
+	}
+	st.status("c", cmd.ID, mqttgw.StatusAcknowledged)
+}
+
 // What becomes of a command is an event, with an id that is the same when it is told again.
 func TestCommandEvents(t *testing.T) {
 	st := newStation(t)

@@ -283,8 +283,15 @@ func (c *conn) reconsider() {
 	if why != "" {
 		c.g.log.Info("client may not stay", "clientId", c.key.clientID, "principal", c.key.principal, "reason", why)
 		c.end(packet.AdministrativeAction)
-	} else if c.g.commands.waitsFor(c.key) {
-		c.wakeOrders() // what it may receive may be more than before
+		return
+	}
+	c.lookAgain()
+}
+
+// lookAgain has the writer look for commands: what the client may receive may be more than before.
+func (c *conn) lookAgain() {
+	if c.g.commands.waitsFor(c.key) {
+		c.wakeOrders()
 	}
 }
 
@@ -326,6 +333,7 @@ func (c *conn) takeAuth(first byte, body []byte) error {
 		return &packet.Error{Code: packet.NotAuthorized, Detail: "the token does not let this client stay"}
 	}
 	c.awaitExpiry(id)
+	c.lookAgain()
 	c.send(&packet.Disconnect{Kind: packet.TypeAuth, Properties: packet.Properties(nil).AppendString(packet.AuthenticationMethod, tokenMethod)})
 	return nil
 }

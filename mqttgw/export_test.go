@@ -26,6 +26,12 @@ func (g *Gateway) Feeds() (names []string) {
 // Delivered waits until everything that is stored was offered to subscribers.
 func (g *Gateway) Delivered(ctx context.Context) error { return g.awaitTails(ctx, g.ends()) }
 
+// Behind returns what waits, as SUBSCRIBE does, until n more messages were offered to subscribers in each feed than there are now.
+func (g *Gateway) Behind(n uint64) (wait func(context.Context) error) {
+	m := g.momentBy(func(f *feed) uint64 { return f.tail.Committed() + n })
+	return func(ctx context.Context) error { return g.awaitTails(ctx, m) }
+}
+
 // MarkTold writes down what events have told of commands, as is done from time to time.
 func (g *Gateway) MarkTold() bool { return g.commands.mark() }
 

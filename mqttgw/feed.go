@@ -30,6 +30,7 @@ type feed struct {
 	routed  atomic.Uint64 // the last sequence that it has delivered
 	marked  atomic.Uint64 // the last checkpoint in SESSIONS
 	failing atomic.Bool   // the tail could not read on
+	over    atomic.Bool   // it is not served any more
 
 	stop func() // ends its goroutines and waits for them; guarded by feeds.mu
 
@@ -70,6 +71,16 @@ func (f *feed) run(ctx context.Context) {
 // routedTo says how far the tail has delivered, and wakes who waits for it.
 func (f *feed) routedTo(seq uint64) {
 	f.routed.Store(seq)
+	f.wakeWaiters()
+}
+
+// end lets nobody wait for the feed any more: it is not served.
+func (f *feed) end() {
+	f.over.Store(true)
+	f.wakeWaiters()
+}
+
+func (f *feed) wakeWaiters() {
 	if f.waiters.Load() == 0 {
 		return
 	}
@@ -81,7 +92,7 @@ func (f *feed) routedTo(seq uint64) {
 	}
 }
 
-// await waits until the tail has delivered everything up to a sequence.
+// await waits until the tail has delivered everything up to a sequence, or delivers nothing more.
 func (f *feed) await(ctx context.Context, seq uint64) error {
 	f.waiters.Add(1)
 	defer f.waiters.Add(-1)
@@ -92,7 +103,7 @@ func (f *feed) await(ctx context.Context, seq uint64) error {
 		}
 		moved := f.moved
 		f.mu.Unlock()
-		if f.routed.Load() >= seq {
+		if f.routed.Load() >= seq || f.over.Load() {
 			return nil
 		}
 		select {

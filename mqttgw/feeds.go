@@ -257,6 +257,7 @@ func (fs *feeds) sweep() (left bool) {
 		}
 		fs.set(slices.DeleteFunc(slices.Clone(fs.all()), func(x *feed) bool { return x == f }))
 		f.forget()
+		f.end()
 	}
 	return left
 }

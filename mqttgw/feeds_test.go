@@ -387,6 +387,30 @@ func TestBusIsNoLongerServed(t *testing.T) {
 	}
 }
 
+// A SUBSCRIBE does not wait for a bus that ceases to be served: what was committed to it since does not come from there any more.
+func TestSubscribeWhileABusCeasesToBeServed(t *testing.T) {
+	w := newWorld(t)
+	p := w.now.connect(packet.V5, "p")
+	w.move("fleet/#")
+	wait := w.now.gateway.Behind(2) // it has seen the buses, and then the mark of the change and a message on each
+	waits := make(chan error)
+	go func() { waits <- wait(t.Context()) }()
+	w.move()
+	eventually(t, "the bus is not served any more", func() bool { return slices.Equal(w.now.gateway.Feeds(), []string{"devices"}) })
+	p.publish("t", "x")
+	if err := w.bus2.Publish(t.Context(), "fleet", &event.Record{Event: event.Event{ID: "1", Source: "/s", Type: "t"}}, func(error) {}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-waits:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it waits for a bus that is not served")
+	}
+}
+
 // A message that is published with QoS 2 to two buses at once is stored once, whatever is committed when the process is killed.
 func TestExactlyOnceOnTwoBuses(t *testing.T) {
 	for n := range 14 {

@@ -555,6 +555,23 @@ func TestCommandCaps(t *testing.T) {
 	}
 }
 
+// A command that is sent again is the same one, also when its device can have no more.
+func TestCommandOnceWhenThereIsNoRoom(t *testing.T) {
+	st := newStation(t, func(o *mqttgw.Options) { o.Limits.MaxDeviceCommands = 1 })
+	first := mqttgw.CommandSpec{Device: "box", ID: "first"}
+	st.send(first)
+	if _, err := st.now.gateway.CancelCommand(t.Context(), "box", "first", ""); err != nil {
+		t.Fatal(err)
+	}
+	st.send(mqttgw.CommandSpec{Device: "box", ID: "second"})
+	if got := st.send(first); !got.Duplicate || got.Status != mqttgw.StatusCancelled {
+		t.Errorf("%+v, want the one that was cancelled", got)
+	}
+	if _, err := st.now.gateway.SendCommand(t.Context(), mqttgw.CommandSpec{Device: "box", ID: "third"}); fault.KindOf(err) != fault.RateLimited {
+		t.Errorf("third: %v", err)
+	}
+}
+
 func TestCommandInvalid(t *testing.T) {
 	st := newStation(t)
 	for pointer, spec := range map[string]mqttgw.CommandSpec{

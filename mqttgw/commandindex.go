@@ -128,15 +128,18 @@ func (c *commands) reserve(ctx context.Context, device string, rec *event.Record
 	}
 	c.tidy(b)
 	c.mu.Unlock()
-	if err != nil || !chosen {
+	if !chosen {
 		return o, nil, err
 	}
-	s, ok, err := c.view.find(device, rec.Event.ID)
+	full := err
+	s, ok, err := c.view.find(device, rec.Event.ID) // also when there is no room: it may have ended
 	if err != nil || ok {
-		c.release(o)
+		if o != nil {
+			c.release(o)
+		}
 		return nil, &s, err
 	}
-	return o, nil, nil
+	return o, nil, full
 }
 
 // roomFor refuses a command that is one too many. mu is held.

@@ -242,13 +242,17 @@ func (t template) filter(s *subject) (string, error) {
 }
 
 // matchesClientID reports whether a client id is the template filled in, where * in the template, and not in a value,
-// stands for any text.
+// stands for any text. Without a value for a variable none is.
 func (t template) matchesClientID(id string, s *subject) bool {
 	pieces := []string{""} // between the stars
 	for _, p := range t {
 		literal := p.literal
 		if p.name != "" {
-			pieces[len(pieces)-1] += s.value(p.name)
+			v := s.value(p.name)
+			if v == "" {
+				return false // ${attr.x}* would be any client id
+			}
+			pieces[len(pieces)-1] += v
 			continue
 		}
 		for i, piece := range strings.Split(literal, "*") {

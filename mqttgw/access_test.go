@@ -178,8 +178,12 @@ func TestTemplateValuesAreLiterals(t *testing.T) {
 	d := defined(t, ownTopics, `{"name":"p","password":{"value":"x"},"policy":"own"}`,
 		`{"name":"site","password":{"value":"x"},"attributes":{"site":"+"},"access":{"publish":["${attr.site}/t"]}}`,
 		`{"name":"none","password":{"value":"x"},"access":{"publish":["${attr.site}/t"]}}`,
+		`{"name":"nobody","password":{"value":"x"},"access":{"connect":["${attr.site}*"]}}`,
 		`{"name":"free","password":{"value":"x"},"access":{"publish":["t"]}}`)
 	s := start(t, with(d))
+	if _, ack := s.tryConnect(packet.V5, "any", credentials("nobody", "x")); ack.Code != packet.ClientIDInvalid {
+		t.Errorf("a client id without the attribute that it has to begin with: CONNACK %v, want 0x85", ack.Code)
+	}
 	for _, id := range []string{"+", "#", "a/b", "$SYS", "$share"} {
 		if _, ack := s.tryConnect(packet.V5, id, credentials("p", "x")); ack.Code != packet.ClientIDInvalid {
 			t.Errorf("client id %q: CONNACK %v, want 0x85", id, ack.Code)

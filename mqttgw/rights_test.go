@@ -108,6 +108,8 @@ func TestClientIDTemplates(t *testing.T) {
 		{"${principal}-*", "a*b-1", true},
 		{"*-${attr.n}", "dev-7", true},
 		{"*-${attr.n}", "dev-8", false},
+		{"${attr.none}*", "dev-7", false}, // a value that is not there widens nothing
+		{"${attr.none}-7", "-7", false},
 		{"ab*b", "ab", false},
 	} {
 		tpl, err := parseTemplate(tt.template)

@@ -124,7 +124,7 @@ func (g *Gateway) DeviceStatus(name string, brief bool) (s DeviceStatus, ok bool
 	var all []Client
 	if brief {
 		most = maxBriefClients
-		all = g.clientsOf(g.presence.of(dev.Principal, g))
+		all = g.clientsOf(g.presence.of(dev, g))
 	} else {
 		all = g.Clients(dev.Principal, false)
 		s.WaitingCommands = g.commands.waiting(name)
@@ -154,7 +154,8 @@ type presence struct {
 // presenceAge is how old it may be. Gathering takes milliseconds for 100,000 clients.
 const presenceAge = time.Second
 
-func (p *presence) of(principal string, g *Gateway) []sessionKey {
+// of returns the clients that may be a device, 2 * maxDeviceClients at most.
+func (p *presence) of(dev *Device, g *Gateway) (keys []sessionKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now := g.now(); p.keys == nil || now.Sub(p.at) > presenceAge {
@@ -163,8 +164,12 @@ func (p *presence) of(principal string, g *Gateway) []sessionKey {
 			p.keys[key.principal] = append(p.keys[key.principal], key)
 		}
 	}
-	keys := p.keys[principal]
-	return keys[:min(len(keys), 2*maxDeviceClients)]
+	for _, key := range p.keys[dev.Principal] {
+		if len(keys) < 2*maxDeviceClients && dev.allowsClientID(key.clientID) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // DisconnectDevice ends the connections of the clients that are a device; ok is false if no such device is in force.

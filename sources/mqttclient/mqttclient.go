@@ -44,6 +44,8 @@ const (
 	dialWithin = 15 * time.Second
 	keepAlive  = 30 // seconds
 	acksEvery  = 10 * time.Millisecond
+	// lastWithin is how long a commit that is under way may take when the source is told to stop.
+	lastWithin = 2 * time.Second
 )
 
 type source struct {
@@ -68,12 +70,18 @@ func (s *source) Run(ctx context.Context, emit sources.Emit) error {
 	if err != nil {
 		return err
 	}
+	told := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	commit, release := untilCommitted(told, ctx)
+	defer release()
 	arrived, room := make(chan *paho.Publish, s.window()), newBudget(roomBytes)
 	client := paho.NewClient(paho.ClientConfig{ClientID: s.s.ClientID, Conn: packets.NewThreadSafeConn(newGate(ctx, nc, room)), EnableManualAcknowledgment: true, SendAcksInterval: acksEvery,
 		PacketTimeout: dialWithin,
 		OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(p paho.PublishReceived) (bool, error) {
+			if ctx.Err() != nil { // not one behind another that was left
+				return true, nil
+			}
 			select {
 			case arrived <- p.Packet:
 			case <-ctx.Done():
@@ -92,24 +100,49 @@ func (s *source) Run(ctx context.Context, emit sources.Emit) error {
 	defer settling.Wait()
 	defer func() { <-client.Done() }()
 	defer func() { _ = client.Disconnect(&paho.Disconnect{}) }() // of a connection that is broken already, it says so again
-	defer cancel(nil)                                            // before: the handler of messages must not wait
+	defer acknowledged(client)
+	defer cancel(nil) // before: the handler of messages must not wait
 	// A broker sends what the session has before it answers, and of QoS 0 more than there is room for: messages are taken meanwhile.
 	settling.Go(func() { settled <- s.settle(ctx, client) })
-	for {
+	for ctx.Err() == nil {
 		select {
 		case err := <-settled:
 			if err != nil {
 				return err
 			}
 		case p := <-arrived:
-			n, err := s.take(ctx, client, p, arrived, emit)
+			n, err := s.take(commit, client, p, arrived, emit)
 			if err != nil {
 				return err
 			}
 			room.done(n)
 		case <-ctx.Done():
-			return context.Cause(ctx)
 		}
+	}
+	return context.Cause(ctx)
+}
+
+// untilCommitted is the context of commits. One that is under way when the source is told to stop may end: what is stored and not
+// acknowledged comes again as another event. When the connection breaks nothing can be acknowledged, and there is nothing to wait for.
+func untilCommitted(told, connection context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(connection))
+	stop := context.AfterFunc(connection, func() {
+		if told.Err() == nil {
+			cancel(context.Cause(connection))
+			return
+		}
+		time.AfterFunc(lastWithin, func() { cancel(context.Cause(told)) })
+	})
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// acknowledged waits until the acknowledgements that are due are sent, unless the connection is broken.
+func acknowledged(client *paho.Client) {
+	timer := time.NewTimer(2 * acksEvery)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-client.Done():
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/eclipse/paho.golang/packets"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/sources"
@@ -86,4 +87,56 @@ func TestMessagesBeforeTheSubscription(t *testing.T) {
 		}
 		<-ended
 	})
+}
+
+// A source that is told to stop acknowledges what is stored: it would come again, as another event. A commit that is under way has a while
+// to end, and no longer.
+func TestWhatIsStoredIsAcknowledgedBeforeTheEnd(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		commit time.Duration
+		want   []string
+	}{
+		{"stored", 0, []string{"PUBACK", "DISCONNECT"}},
+		{"under way", time.Second, []string{"PUBACK", "DISCONNECT"}},
+		{"stuck", time.Hour, []string{"DISCONNECT"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var got []string
+				src, ended := connect(t, func(p packets.Packet) []packets.Packet {
+					switch p := p.(type) {
+					case *packets.Connect:
+						return []packets.Packet{&packets.Connack{Properties: &packets.Properties{}}}
+					case *packets.Subscribe:
+						return []packets.Packet{&packets.Suback{PacketID: p.PacketID, Reasons: []byte{1}, Properties: &packets.Properties{}},
+							&packets.Publish{Topic: "a", QoS: 1, PacketID: 7, Properties: &packets.Properties{}}}
+					case *packets.Puback:
+						got = append(got, "PUBACK")
+					case *packets.Disconnect:
+						got = append(got, "DISCONNECT")
+					}
+					return nil
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				began := time.Now()
+				err := src.Run(ctx, func(ctx context.Context, _ ...event.Event) error {
+					cancel()
+					select {
+					case <-time.After(c.commit):
+						return nil
+					case <-ctx.Done():
+						return context.Cause(ctx)
+					}
+				})
+				<-ended
+				if diff := cmp.Diff(c.want, got); diff != "" || !errors.Is(err, context.Canceled) {
+					t.Errorf("it ended with %v; (-want +got):\n%s", err, diff)
+				}
+				if took := time.Since(began); took > 3*time.Second {
+					t.Errorf("it ended after %s", took)
+				}
+			})
+		})
+	}
 }

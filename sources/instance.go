@@ -337,7 +337,11 @@ func (p *place) Save(ctx context.Context, at string) error {
 	if same {
 		return nil
 	}
-	revision, err := p.in.s.o.Positions.put(ctx, p.in.def.Name, standing{At: at}, over)
+	st := standing{At: at}
+	if start, ok := ParseStart(p.start); ok && start.Time.After(p.in.s.o.Now()) { // it still waits for that
+		st.Start = p.start
+	}
+	revision, err := p.in.s.o.Positions.put(ctx, p.in.def.Name, st, over)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ type Positions struct{ kv jetstream.KeyValue }
 // standing is what is kept of a source.
 type standing struct {
 	At    string `json:"at,omitempty"`    // in words of its kind; "" = it has not begun
-	Start string `json:"start,omitempty"` // of a reset, instead of the definition's
+	Start string `json:"start,omitempty"` // of a reset, instead of the definition's, until it has begun
 	// Paused says that the source was paused by its definition after it had got there.
 	Paused bool `json:"paused,omitempty"`
 }

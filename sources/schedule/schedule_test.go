@@ -313,6 +313,40 @@ func TestEarliestIsRefused(t *testing.T) {
 	}
 }
 
+// A reset to a time to come holds until then, over a restart as well.
+func TestResetToATimeToCome(t *testing.T) {
+	const doc = `{"name":"s","type":"schedule","config":{"every":"1s"}}`
+	state, log, begun := sourcetest.State(t), sourcetest.NewLog(), make(chan sources.Start, 1)
+	kind := schedule.Kind()
+	one, stop := sourcetest.Node(t, "n", state, log, nil, kind)
+	sourcetest.Define(t, one, doc, kind)
+	log.Await(t, "it ticks", func() bool { return len(log.Events()) > 0 })
+	start := time.Now().Add(time.Hour).Truncate(time.Second).UTC()
+	if err := one.Reset(t.Context(), "s", start.Format(time.RFC3339)); err != nil {
+		t.Fatal(err)
+	}
+	before := start.Add(-time.Second).Format(time.RFC3339)
+	waits := func(s *sources.Supervisor) func() bool {
+		return func() bool {
+			st, _ := s.Status("s")
+			return st.State == sources.Running && strings.HasPrefix(st.Position, before)
+		}
+	}
+	sourcetest.Await(t, "it waits", nil, waits(one))
+	stop()
+	again := kind
+	again.New = func(cfg json.RawMessage, env sources.Env) (sources.Source, error) {
+		begun <- env.Start
+		return kind.New(cfg, env)
+	}
+	two, _ := sourcetest.Node(t, "n", state, log, nil, again)
+	sourcetest.Define(t, two, doc, again)
+	if got := <-begun; !got.Time.Equal(start) {
+		t.Errorf("after a restart it begins at %v, want %v", got, start)
+	}
+	sourcetest.Await(t, "it still waits", nil, waits(two))
+}
+
 func TestConfigs(t *testing.T) {
 	kinds := sources.NewCatalog(schedule.Kind())
 	for _, c := range []struct{ config, want string }{

@@ -193,12 +193,12 @@ func typeName(parts ...string) string {
 
 // reference makes s a URI reference: what is none becomes one that says the same.
 func reference(s string) string {
-	s = plain(s, maxAttribute/3)
+	s = plain(s, maxAttribute)
 	probe := event.Event{ID: "1", Source: s, Type: "t"}
 	if s == "" || probe.Validate(event.Limits{}) == nil {
 		return s
 	}
-	return url.PathEscape(s)
+	return url.PathEscape(plain(s, maxAttribute/3)) // three bytes for one
 }
 
 // jsonEvent is an event with a JSON payload; what is empty is left out, and a time that is missing is that of arrival.

@@ -4,6 +4,7 @@ package webhook
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,6 +33,23 @@ func TestWithout(t *testing.T) {
 	}
 	if got := string(without([]byte(`{"header":"token"}`), "header", "token")); got != `{"header":"token"}` {
 		t.Errorf("below a text it leaves %s", got)
+	}
+}
+
+// A source is as long as the attribute may be; what is no reference becomes one, as long as that allows.
+func TestReference(t *testing.T) {
+	long := "https://example.com/" + strings.Repeat("x", maxAttribute-20)
+	for _, c := range []struct{ in, want string }{
+		{"", ""},
+		{"/a", "/a"},
+		{long, long},
+		{long + "y", long},
+		{"100 %", "100%20%25"},
+		{strings.Repeat("%", maxAttribute), strings.Repeat("%25", maxAttribute/3)},
+	} {
+		if got := reference(c.in); got != c.want {
+			t.Errorf("reference(%.40q), of %d bytes, has %d, want %d: %q", c.in, len(c.in), len(got), len(c.want), got)
+		}
 	}
 }
 

@@ -3,7 +3,6 @@
 package webhook
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -129,9 +128,7 @@ func (g *genericReceiver) receive(_ context.Context, r *request) (taken, error) 
 	}
 	var doc any
 	if event.IsJSON(kind) || kind == "" {
-		dec := json.NewDecoder(bytes.NewReader(data))
-		dec.UseNumber()
-		if dec.Decode(&doc) != nil || dec.More() {
+		if decodeJSON(data, &doc) != nil {
 			if kind != "" {
 				return taken{}, fault.New(fault.Invalid, "the body is not JSON")
 			}

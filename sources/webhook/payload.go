@@ -7,6 +7,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/url"
 	"strconv"
 	"strings"
@@ -23,13 +25,24 @@ type payload map[string]any
 
 // parsePayload reads a JSON object. The error is the answer to the sender.
 func parsePayload(raw []byte) (payload, error) {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
 	var p payload
-	if err := dec.Decode(&p); err != nil || p == nil || dec.More() {
+	if err := decodeJSON(raw, &p); err != nil || p == nil {
 		return nil, fault.New(fault.Invalid, "the body is not a JSON object")
 	}
 	return p, nil
+}
+
+// decodeJSON reads a JSON text that is one value and nothing else, with numbers as they are written.
+func decodeJSON(raw []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	if err := dec.Decode(v); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something stands behind the value")
+	}
+	return nil
 }
 
 // at follows names into nested objects; nil if there is nothing.

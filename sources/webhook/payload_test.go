@@ -3,7 +3,6 @@
 package webhook
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -53,6 +52,18 @@ func TestReference(t *testing.T) {
 	}
 }
 
+// What stands behind an object makes it none.
+func TestParsePayloadReadsOneObject(t *testing.T) {
+	for _, raw := range []string{`{"a":1}}`, `{"a":1}]`, `{"a":1}{}`, `{"a":1},`, `[]`, `null`, ``, "\ufeff{}"} {
+		if p, err := parsePayload([]byte(raw)); err == nil {
+			t.Errorf("parsePayload(%s) = %v", raw, p)
+		}
+	}
+	if _, err := parsePayload([]byte(" {\"a\":1}\r\n ")); err != nil {
+		t.Error(err)
+	}
+}
+
 // Whatever an object holds, what is left of it is the object without the member.
 func FuzzWithout(f *testing.F) {
 	for _, c := range objects {
@@ -70,9 +81,6 @@ func FuzzWithout(f *testing.F) {
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", raw, diff)
-		}
-		if !json.Valid(raw) {
-			return
 		}
 		if again := without(without(raw, "token"), "token"); string(again) != string(without(raw, "token")) {
 			t.Errorf("%s", again)

@@ -625,6 +625,24 @@ func TestEqualBodies(t *testing.T) {
 	}
 }
 
+// A CloudEvent that is none is the sender's to mend: it is answered so, and nothing is wrong with the source.
+func TestCloudEventsThatAreNone(t *testing.T) {
+	w := newWorld(t, fixed(`{"provider":"generic","bearer":{"value":"t"}}`), nil)
+	for body, want := range map[string]string{
+		`{"specversion":"1.0","source":"/a","type":"t"}`:          "id: ",
+		`{"specversion":"9.9","id":"1","source":"/a","type":"t"}`: "specversion: ",
+		`not JSON`: "",
+	} {
+		r := post(t, w.url, []byte(body), nil, "Authorization", "Bearer t", "Content-Type", "application/cloudevents+json")
+		if status, answer := w.send(t, r); status/100 != 4 || !strings.Contains(answer, want) {
+			t.Errorf("%s: answered %d %s", body, status, answer)
+		}
+	}
+	if st, _ := w.s.Status("s"); st.LastError != nil {
+		t.Errorf("the status says %+v", st.LastError)
+	}
+}
+
 // Of a body that is too large an event tells if the head of the request proves who sends it; if nothing can, it is counted and shown.
 func TestTooLarge(t *testing.T) {
 	signed := `{"provider":"generic","bearer":{"value":"b"},"secret":{"value":"x"},"signature":{"header":"X-Sig"}}`

@@ -9,12 +9,14 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
+	"github.com/rialto-bridge/rialto/internal/fault"
 )
 
 // standard is https://www.standardwebhooks.com, and what Svix sends, which differs in the names of the headers.
@@ -63,7 +65,22 @@ func (h *hook) source() string {
 // cloudEvents takes a body that holds events as they are.
 func (h *hook) cloudEvents(r *request) (taken, error) {
 	_, evs, err := event.FromHTTP(r.Header, r.body, event.Limits{MaxData: h.env.MaxData})
+	if e, ok := errors.AsType[*event.Error](err); ok {
+		err = noEvent(e)
+	}
 	return taken{events: evs}, err
+}
+
+// noEvent is the answer to a body that is no CloudEvent.
+func noEvent(e *event.Error) error {
+	kind := fault.Invalid
+	switch {
+	case e.Unsupported:
+		kind = fault.Unsupported
+	case e.TooLarge:
+		kind = fault.TooLarge
+	}
+	return &fault.Error{Kind: kind, Message: e.Error(), Details: []fault.Detail{{Pointer: e.Pointer(), Detail: e.Reason}}}
 }
 
 // proveStandard reads the body and checks a signature by Standard Webhooks 1.0: v1 is an HMAC, v1a is ed25519.

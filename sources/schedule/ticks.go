@@ -71,7 +71,7 @@ func parseTicks(c *config) (ticks, error) {
 	return once(t.Truncate(time.Second)), nil
 }
 
-// maxYears is how far ahead the first tick of a cron expression may be; the parser gives up after five.
+// maxYears is how far ahead the next tick of a cron expression may be.
 const maxYears = 5
 
 func parseCron(text string, zone *time.Location) (ticks, error) {
@@ -93,16 +93,51 @@ func parseCron(text string, zone *time.Location) (ticks, error) {
 		return nil, wrong()
 	}
 	spec.Location = zone
-	if spec.Next(time.Date(2027, 1, 1, 0, 0, 0, 0, zone)).IsZero() {
+	c := &crontab{spec}
+	if c.next(time.Date(2027, 1, 1, 0, 0, 0, 0, zone)).IsZero() {
 		return nil, fault.Invalidf("/cron", "is never: no tick within %d years", maxYears)
 	}
-	return &crontab{spec}, nil
+	return c, nil
 }
 
 // crontab are the ticks of a cron expression. It knows no seconds, so there is at most one in a minute.
 type crontab struct{ spec *cron.SpecSchedule }
 
-func (c *crontab) next(t time.Time) time.Time { return c.spec.Next(t) }
+// next looks at the minutes as they come, and leaves out hours and most of a day where none can be: what clocks show when they are put
+// forward or back is nothing to calculate with. (cron.SpecSchedule.Next does, and misses days on which that happens at midnight or by
+// half an hour.)
+func (c *crontab) next(t time.Time) time.Time {
+	at := t.Truncate(time.Minute).Add(time.Minute)
+	last := at.In(c.spec.Location).Year() + maxYears
+	for {
+		local := at.In(c.spec.Location)
+		switch {
+		case local.Year() > last:
+			return time.Time{}
+		case !c.onDay(local) && local.Hour() < lateHour:
+			at = at.Add(time.Duration(lateHour-local.Hour()) * time.Hour)
+		case !c.onDay(local) || c.spec.Hour&(1<<local.Hour()) == 0:
+			at = at.Add(time.Duration(60-local.Minute()) * time.Minute)
+		case c.spec.Minute&(1<<local.Minute()) == 0:
+			at = at.Add(time.Minute)
+		default:
+			return at
+		}
+	}
+}
+
+// lateHour is so long before midnight that a clock which is put forward on the way there does not show the next day.
+const lateHour = 21
+
+// onDay reports whether there are ticks on the day of t. Of day of month and day of week either is enough, unless one of them is a star.
+func (c *crontab) onDay(t time.Time) bool {
+	const star = 1 << 63
+	dom, dow := c.spec.Dom&(1<<t.Day()) != 0, c.spec.Dow&(1<<t.Weekday()) != 0
+	if (c.spec.Dom|c.spec.Dow)&star != 0 {
+		return c.spec.Month&(1<<t.Month()) != 0 && dom && dow
+	}
+	return c.spec.Month&(1<<t.Month()) != 0 && (dom || dow)
+}
 
 // before looks back in steps that grow: rare ticks cost few steps, frequent ones are near.
 func (c *crontab) before(t time.Time, n int) time.Time {

@@ -82,7 +82,8 @@ func TestSlowLogIsAnsweredInTime(t *testing.T) {
 	for _, s := range senders {
 		synctest.Test(t, func(t *testing.T) {
 			src, err := webhook.Kind().New(json.RawMessage(s.config("http://example.com")), sources.Env{Name: "s", Now: time.Now, MaxData: 1 << 16,
-				HTTP: &http.Client{Transport: &vault{}}, Secrets: secret.Resolver{}.Resolve})
+				HTTP: &http.Client{Transport: &vault{}}, Secrets: secret.Resolver{}.Resolve,
+				Stored: func(context.Context, *event.Event) (bool, error) { return false, nil }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,6 +113,58 @@ func TestSlowLogIsAnsweredInTime(t *testing.T) {
 			slow = false
 			if err := send(); err != nil || stored != 1 {
 				t.Errorf("%s: again: %v, %d stored", s.name, err, stored)
+			}
+		})
+	}
+}
+
+// A commit that came too late for its sender is one: what he sends again is not stored again, also when the bus remembers its id no more.
+// What did not come about is stored then.
+func TestLateCommitIsKnown(t *testing.T) {
+	for _, late := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := senderOf("stripe")
+			stored, known, slow := map[string]int{}, 0, true
+			src, err := webhook.Kind().New(json.RawMessage(s.config("")), sources.Env{Name: "s", Now: time.Now, MaxData: 1 << 16, Secrets: secret.Resolver{}.Resolve,
+				Known:  func(n int) { known += n },
+				Stored: func(_ context.Context, ev *event.Event) (bool, error) { return stored[ev.ID] > 0, nil }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			emit := func(ctx context.Context, evs ...event.Event) error {
+				if slow {
+					<-ctx.Done()
+				}
+				if !slow || late {
+					stored[evs[0].ID]++
+				}
+				return context.Cause(ctx)
+			}
+			send := func() error {
+				body, header := s.payload(1, time.Unix(1, 0))
+				return src.(sources.HookHandler).ServeHook(httptest.NewRecorder(), s.sign(t, "/hooks/s", body, header, time.Now()), emit)
+			}
+			if err := send(); fault.KindOf(err) != fault.Unavailable {
+				t.Errorf("answered with %v", err)
+			}
+			slow = false
+			time.Sleep(10 * time.Minute) // of the bubble's clock
+			for range 2 {
+				if err := send(); err != nil {
+					t.Error(err)
+				}
+			}
+			want := 1
+			if late {
+				want = 2
+			}
+			if len(stored) != 1 || known != want {
+				t.Errorf("late %t: %v are stored, and %d were known", late, stored, known)
+			}
+			for id, n := range stored {
+				if n != 1 {
+					t.Errorf("late %t: %s is stored %d times", late, id, n)
+				}
 			}
 		})
 	}

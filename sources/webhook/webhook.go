@@ -23,6 +23,7 @@ type hook struct {
 	provider *provider
 	receive  receiver
 	seen     *seen
+	unclear  *seen // ids of which it is not known whether they were committed
 	room     room
 	waiting  atomic.Int32 // requests that wait for the log
 	macs     macs         // of the scheme that the provider has
@@ -64,7 +65,7 @@ func newHook(cfg json.RawMessage, env sources.Env) (sources.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &hook{env: env, s: s, provider: s.provider, seen: newSeen(env.Now, s.tolerance)}
+	h := &hook{env: env, s: s, provider: s.provider, seen: newSeen(env.Now, s.tolerance), unclear: newSeen(env.Now, s.tolerance)}
 	h.room.left.Store(roomBytes)
 	if h.receive, err = s.provider.open(h); err != nil {
 		return nil, err
@@ -119,9 +120,13 @@ var errLate = errors.New("the commit takes longer than the sender waits")
 // store commits what is not known yet.
 func (h *hook) store(ctx context.Context, evs []event.Event, emit sources.Emit) error {
 	fresh := evs[:0]
-	for _, ev := range evs {
-		if !h.seen.has(ev.Key()) {
-			fresh = append(fresh, ev)
+	for i := range evs {
+		known, err := h.known(ctx, &evs[i])
+		if err != nil {
+			return &fault.Error{Kind: fault.Unavailable, Message: "the log cannot be asked for the event now", RetryAfter: time.Second, Err: err}
+		}
+		if !known {
+			fresh = append(fresh, evs[i])
 		}
 	}
 	if known := len(evs) - len(fresh); known > 0 {
@@ -136,6 +141,9 @@ func (h *hook) store(ctx context.Context, evs []event.Event, emit sources.Emit) 
 	}
 	if err := emit(ctx, fresh...); err != nil {
 		if ctx.Err() != nil {
+			for i := range fresh {
+				h.unclear.add(fresh[i].Key())
+			}
 			return &fault.Error{Kind: fault.Unavailable, Message: "the event was not stored in time", RetryAfter: time.Second, Err: err}
 		}
 		return err
@@ -144,6 +152,23 @@ func (h *hook) store(ctx context.Context, evs []event.Event, emit sources.Emit) 
 		h.seen.add(fresh[i].Key())
 	}
 	return nil
+}
+
+// known reports whether an event was committed lately. The log may have committed one that it was given and that nobody waited for: the
+// sender comes again, and perhaps when the bus remembers ids of then no more.
+func (h *hook) known(ctx context.Context, ev *event.Event) (bool, error) {
+	k := ev.Key()
+	if h.seen.has(k) {
+		return true, nil
+	}
+	if !h.unclear.has(k) {
+		return false, nil
+	}
+	there, err := h.env.Stored(ctx, ev)
+	if there {
+		h.seen.add(k)
+	}
+	return there, err
 }
 
 func (h *hook) answer(w http.ResponseWriter, a *answer) {

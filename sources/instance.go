@@ -28,12 +28,13 @@ type instance struct {
 	tally  *tally                      // outlives a change of the definition
 	first  Source                      // of a hook, made with the instance: it answers as soon as the definition is in force
 
-	mu    sync.Mutex // guards below
-	state State
-	since time.Time
-	at    string // position
-	lag   int64  // negative: not known
-	last  *LastError
+	mu     sync.Mutex // guards below
+	state  State
+	since  time.Time
+	at     string // position
+	lag    int64  // negative: not known
+	last   *LastError
+	legacy Heir // the last one that was made, of this definition or of one before; nil if there is none
 }
 
 func newInstance(s *Supervisor, d *Definition, k Kind, old *instance) *instance {
@@ -44,13 +45,38 @@ func newInstance(s *Supervisor, d *Definition, k Kind, old *instance) *instance 
 	} else {
 		in.tally = newTally(s.metrics.source(d.Name))
 	}
+	if old != nil && old.def.Type == d.Type && old.def.Bus == d.Bus {
+		in.legacy = old.heir(nil)
+	}
 	if k.Hook && !d.Paused {
-		if src, err := k.New(d.Config, in.env(nil)); err == nil { // else run says why
+		if src, err := in.make(nil); err == nil { // else run says why
 			in.first = src
 			in.offer(src)
 		}
 	}
 	return in
+}
+
+// make makes the source.
+func (in *instance) make(p *place) (Source, error) {
+	src, err := in.kind.New(in.def.Config, in.env(p))
+	if h, ok := src.(Heir); ok && err == nil {
+		if before := in.heir(h); before != nil {
+			h.Inherit(before)
+		}
+	}
+	return src, err
+}
+
+// heir returns the last one that was made, and notes next as that if it is not nil.
+func (in *instance) heir(next Heir) (last Heir) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	last = in.legacy
+	if next != nil {
+		in.legacy = next
+	}
+	return last
 }
 
 // offer has a source answer hooks.
@@ -160,7 +186,7 @@ func (in *instance) serve(ctx context.Context, p *place) error {
 	in.first = nil
 	if src == nil {
 		var err error
-		if src, err = in.kind.New(in.def.Config, in.env(p)); err != nil {
+		if src, err = in.make(p); err != nil {
 			return err
 		}
 	}

@@ -31,6 +31,13 @@ type HookHandler interface {
 	ServeHook(w http.ResponseWriter, r *http.Request, emit Emit) error
 }
 
+// Heir is a HookHandler that goes on with what the one before it knows of requests when the definition has changed and the bus has not.
+type Heir interface {
+	HookHandler
+	// Inherit is called before the first request, with a source of the same kind, which may still answer some.
+	Inherit(before HookHandler)
+}
+
 // Unread is the error of a hook that knows who sends, and does not read what because it is larger than can be stored. An event of type
 // RefusedType stands for it.
 type Unread struct {

@@ -625,6 +625,32 @@ func TestEqualBodies(t *testing.T) {
 	}
 }
 
+// What was committed is known when the definition has changed, and over a pause as well: a secret is changed while senders try again. On
+// another bus it is not there.
+func TestIDsAreKnownOverAChange(t *testing.T) {
+	s := senderOf("stripe")
+	const base = `{"name":"s","type":"webhook","config":{"provider":"stripe","secret":[{"value":"` + whsec + `"},{"value":"new"}],"tolerance":"10m"}`
+	w := newWorld(t, s.config, nil)
+	send := func(what string, asked int) {
+		t.Helper()
+		body, header := s.payload(1, time.Now())
+		if status, answer := w.send(t, s.sign(t, w.url, body, header, time.Now())); status != http.StatusOK {
+			t.Errorf("%s: answered %d %s", what, status, answer)
+		}
+		if n := w.log.Asked(); n != asked {
+			t.Errorf("%s: %d events were handed over, want %d", what, n, asked)
+		}
+	}
+	send("at first", 1)
+	sourcetest.Define(t, w.s, base+`}`, webhook.Kind())
+	send("with another secret", 1)
+	sourcetest.Define(t, w.s, base+`,"paused":true}`, webhook.Kind())
+	sourcetest.Define(t, w.s, base+`,"description":"it goes on"}`, webhook.Kind())
+	send("after a pause", 1)
+	sourcetest.Define(t, w.s, base+`,"bus":"other"}`, webhook.Kind())
+	send("on another bus", 2)
+}
+
 // A CloudEvent that is none is the sender's to mend: it is answered so, and nothing is wrong with the source.
 func TestCloudEventsThatAreNone(t *testing.T) {
 	w := newWorld(t, fixed(`{"provider":"generic","bearer":{"value":"t"}}`), nil)

@@ -18,11 +18,11 @@ const (
 // seen knows the ids that were committed lately: at least as long as a request that is sent again would be proved again, up to
 // mostSeen of them. The oldest make room. Safe for concurrent use.
 type seen struct {
-	now  func() time.Time
-	good time.Duration // how long a request may be good
-	long time.Duration // how long an id is known
+	now func() time.Time
 
-	mu    sync.Mutex // guards below
+	mu    sync.Mutex    // guards below
+	good  time.Duration // how long a request may be good
+	long  time.Duration // how long an id is known
 	when  map[event.Key]time.Time
 	order []event.Key // the oldest first, from head on
 	head  int
@@ -30,8 +30,17 @@ type seen struct {
 
 // newSeen makes one for requests that are good within a tolerance of the time that they say, before and after it.
 func newSeen(now func() time.Time, tolerance time.Duration) *seen {
-	good := 2 * tolerance
-	return &seen{now: now, good: good, long: max(seenFor, good), when: make(map[event.Key]time.Time)}
+	s := &seen{now: now, when: make(map[event.Key]time.Time)}
+	s.tolerate(tolerance)
+	return s
+}
+
+// tolerate changes the tolerance.
+func (s *seen) tolerate(tolerance time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.good = 2 * tolerance
+	s.long = max(seenFor, s.good)
 }
 
 func (s *seen) has(k event.Key) bool {

@@ -29,7 +29,7 @@ type hook struct {
 	macs     macs         // of the scheme that the provider has
 }
 
-var _ sources.HookHandler = (*hook)(nil)
+var _ sources.Heir = (*hook)(nil)
 
 // provider is what is known of one product.
 type provider struct {
@@ -77,6 +77,17 @@ func newHook(cfg json.RawMessage, env sources.Env) (sources.Source, error) {
 func (h *hook) Run(ctx context.Context, _ sources.Emit) error {
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+// Inherit is sources.Heir.Inherit. Both share what they know: the one before may still commit something.
+func (h *hook) Inherit(before sources.HookHandler) {
+	old, ok := before.(*hook)
+	if !ok {
+		return
+	}
+	h.seen, h.unclear = old.seen, old.unclear
+	h.seen.tolerate(h.s.tolerance)
+	h.unclear.tolerate(h.s.tolerance)
 }
 
 // ServeHook is sources.HookHandler.ServeHook.

@@ -348,7 +348,7 @@ func (s *source) event(p *paho.Publish) event.Event {
 		ev, minted, err = event.FromMQTT(m, defaults, lim)
 	}
 	if err != nil { // it is too large, and is refused as what it is
-		ev = event.Event{Source: defaults.Source, Type: event.DefaultMQTTType, Time: defaults.Time, Data: p.Payload}
+		ev = event.Event{Source: defaults.Source, Type: event.DefaultMQTTType, Subject: p.Topic, Time: defaults.Time, Data: p.Payload}
 		minted = true
 	}
 	if minted {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,4 +140,33 @@ func TestWhatIsStoredIsAcknowledgedBeforeTheEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A message that cannot be an event is handed over as one that is refused: what is left of it is not taken for an event without a topic.
+func TestTooLongATopicIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, ended := connect(t, func(p packets.Packet) []packets.Packet {
+			switch p := p.(type) {
+			case *packets.Connect:
+				return []packets.Packet{&packets.Connack{Properties: &packets.Properties{}}}
+			case *packets.Subscribe:
+				return []packets.Packet{&packets.Suback{PacketID: p.PacketID, Reasons: []byte{1}, Properties: &packets.Properties{}},
+					&packets.Publish{Topic: strings.Repeat("x", 60<<10), Payload: []byte("1"), Properties: &packets.Properties{}}}
+			}
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		err := src.Run(ctx, func(_ context.Context, evs ...event.Event) error {
+			if err := evs[0].Validate(event.Limits{}); err == nil {
+				t.Errorf("%q with subject %.10q is stored", evs[0].Data, evs[0].Subject)
+			}
+			cancel()
+			return nil
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("it ended with %v", err)
+		}
+		<-ended
+	})
 }

@@ -651,6 +651,26 @@ func TestIDsAreKnownOverAChange(t *testing.T) {
 	send("on another bus", 2)
 }
 
+// Senders that say of their payload what is no media type have proved themselves all the same: the payload is what counts.
+func TestOddContentTypes(t *testing.T) {
+	for _, c := range []struct{ contentType, body, want string }{
+		{"json", `{"a":1}`, "application/json"},
+		{"text", "hello", ""},
+		{"text/plain/x", "hello", ""},
+		{"application/json;", `{"a":2}`, "application/json"},
+		{"text/csv; charset=utf-8", "a,b", "text/csv; charset=utf-8"},
+	} {
+		w := newWorld(t, fixed(`{"provider":"generic","bearer":{"value":"t"}}`), nil)
+		r := post(t, w.url, []byte(c.body), nil, "Authorization", "Bearer t", "Content-Type", c.contentType)
+		if status, answer := w.send(t, r); status != http.StatusNoContent {
+			t.Errorf("%s: answered %d %s", c.contentType, status, answer)
+		}
+		if evs := w.log.Events(); len(evs) != 1 || string(evs[0].Data) != c.body || evs[0].DataContentType != c.want {
+			t.Errorf("%s: stored %+v", c.contentType, evs)
+		}
+	}
+}
+
 // A CloudEvent that is none is the sender's to mend: it is answered so, and nothing is wrong with the source.
 func TestCloudEventsThatAreNone(t *testing.T) {
 	w := newWorld(t, fixed(`{"provider":"generic","bearer":{"value":"t"}}`), nil)

@@ -126,6 +126,10 @@ func (g *genericReceiver) receive(_ context.Context, r *request) (taken, error) 
 		}
 		kind = "application/json"
 	}
+	probe := event.Event{ID: "1", Source: "/", Type: "t", DataContentType: plain(kind, maxAttribute)}
+	if kind = probe.DataContentType; probe.Validate(event.Limits{}) != nil { // it is no media type, and says nothing
+		kind = ""
+	}
 	var doc any
 	if event.IsJSON(kind) || kind == "" {
 		if decodeJSON(data, &doc) != nil {
@@ -143,7 +147,7 @@ func (g *genericReceiver) receive(_ context.Context, r *request) (taken, error) 
 		id = digest([]byte(r.stamp), data)
 	}
 	ev := r.jsonEvent(id, cmp.Or(text("source"), g.h.source()), typeName(cmp.Or(text("type"), hookType)), text("subject"), at, data)
-	ev.DataContentType = plain(kind, maxAttribute)
+	ev.DataContentType = kind
 	return taken{events: []event.Event{ev}}, nil
 }
 

@@ -383,7 +383,9 @@ func TestGenericProofs(t *testing.T) {
 		{"bearer, another", `"bearer":{"value":"a"}`, []string{"Authorization", "Bearer b"}, 401},
 		{"bearer, none", `"bearer":{"value":"a"}`, nil, 401},
 		{"address", `"allowFrom":["10.0.0.0/8","127.0.0.0/8"]`, nil, 204},
+		{"address, as IPv6 has it", `"allowFrom":["::ffff:127.0.0.0/104"]`, nil, 204},
 		{"address, another", `"allowFrom":["192.0.2.7"]`, nil, 403},
+		{"address, another, as IPv6 has it", `"allowFrom":["::ffff:192.0.2.0/120"]`, nil, 403},
 		{"address and bearer", `"allowFrom":["127.0.0.1"],"bearer":{"value":"a"}`, nil, 401},
 		{"certificate without TLS", `"clientCertificate":{"names":["sender"]}`, nil, 403},
 	} {

@@ -164,6 +164,9 @@ func parsePrefix(s string) (netip.Prefix, error) {
 		return netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()), nil
 	}
 	p, err := netip.ParsePrefix(s)
+	if a := p.Addr(); a.Is4In6() && p.Bits() >= 96 { // clients are compared as IPv4
+		p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
+	}
 	return p.Masked(), err
 }
 

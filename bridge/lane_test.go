@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/internal/fault"
 	"github.com/rialto-bridge/rialto/internal/journal"
 	"github.com/rialto-bridge/rialto/targets"
 )
@@ -150,5 +151,54 @@ func TestARangeThatGrowsDuringAVainLookIsTaken(t *testing.T) {
 	b.wg.Wait()
 	if !grown || l.barren {
 		t.Errorf("grown %v, and the lane looks no more: %v", grown, l.barren)
+	}
+}
+
+// A delivery that is made while somebody asks to skip it is not skipped.
+func TestWhatWasDeliveredMeanwhileIsNotClaimed(t *testing.T) {
+	j, err := journal.Open(journal.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	record := uint64(0)
+	apply := func(fn func(*journal.Encoder)) {
+		record++
+		var e journal.Encoder
+		fn(&e)
+		if err := j.Apply("default", record, e.Take()); err != nil {
+			t.Error(err)
+		}
+	}
+	now := time.Now()
+	route := journal.Route{Rule: "all", Target: "ops"}
+	apply(func(e *journal.Encoder) {
+		for seq := uint64(1); seq <= 2; seq++ {
+			e.Routed(journal.Routed{Seq: seq, Routes: []journal.Route{route}})
+			e.Outcome(journal.Outcome{Seq: seq, Route: route, State: journal.Parked, At: now, Due: now.Add(time.Hour), Key: 7})
+		}
+	})
+	b := &Bridge{o: Options{Journal: j}}
+	l := newLane(b, &targets.Definition{Name: "ops"}, nil)
+	delivered := false
+	b.o.Now = func() time.Time {
+		if !delivered { // the claim has looked at the views
+			delivered = true
+			apply(func(e *journal.Encoder) {
+				e.Outcome(journal.Outcome{Seq: 1, Route: route, State: journal.Delivered, Attempt: 2, At: now})
+			})
+		}
+		return now
+	}
+	p := &path{b: b, name: "default", ctx: t.Context()}
+	l.parkedIn(p, 7, 1, now.Add(time.Hour), true)
+	if _, err := l.claim(p, 1, "all"); fault.KindOf(err) != fault.Conflict || !delivered {
+		t.Errorf("claim of what was delivered: %v", err)
+	}
+	if ln := l.order.lines[7]; ln == nil || ln.head != nil || ln.index < 0 || len(l.busy) > 0 {
+		t.Errorf("line %+v, busy %v", ln, l.busy)
+	}
+	if claimed, err := l.claim(p, 2, "all"); err != nil || claimed.seq != 2 {
+		t.Errorf("claim of the next: %+v, %v", claimed, err)
 	}
 }

@@ -84,17 +84,38 @@ func (l *lane) claim(p *path, seq uint64, rule string) (*task, error) {
 	if parked.Key == 0 {
 		return nil, fault.New(fault.Conflict, "the delivery keeps no order: nothing waits for it")
 	}
-	first, ok, err := l.b.o.Journal.LineOf(p.name, l.name, parked.Key, 0)
+	if _, err := l.firstOf(p, parked); err != nil {
+		return nil, err
+	}
+	t, err := l.claimHead(p, parked)
 	if err != nil {
 		return nil, err
 	}
-	if !ok || first.Head.Seq != seq || first.Head.Route.Rule != rule {
-		return nil, fault.New(fault.Conflict, "the delivery is not the first of its key")
+	parked, err = l.firstOf(p, parked) // it may have been attempted since then, and from now on it is not
+	if err != nil {
+		l.unclaim(t)
+		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	t.attempts, t.firstAt = parked.Attempts, parked.First
+	return t, nil
+}
+
+// firstOf returns a delivery as it is parked; a Conflict if it is not, or not as the first of its key.
+func (l *lane) firstOf(p *path, d journal.Pending) (journal.Pending, error) {
+	first, ok, err := l.b.o.Journal.LineOf(p.name, l.name, d.Key, 0)
+	if err == nil && (!ok || first.Head.Seq != d.Seq || first.Head.Route.Rule != d.Route.Rule || first.Head.State != journal.Parked) {
+		err = fault.New(fault.Conflict, "the delivery is not the first of its key")
+	}
+	return first.Head, err
+}
+
+func (l *lane) claimHead(p *path, parked journal.Pending) (*task, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	ln := l.order.lines[parked.Key]
-	if ln == nil || ln.index < 0 || slices.ContainsFunc(ln.way, func(way uint64) bool { return way <= seq }) {
+	if ln == nil || ln.index < 0 || slices.ContainsFunc(ln.way, func(way uint64) bool { return way <= parked.Seq }) {
 		return nil, fault.New(fault.Conflict, "the delivery is being attempted at the moment")
 	}
 	t := ln.task(l, &parked, l.b.o.Now())

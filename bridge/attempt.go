@@ -85,7 +85,7 @@ func (p *path) attempt(t *task, target targets.Target, policy targets.DeliveryPo
 		err, disable := policy.Status.Apply(err)
 		p.retry(t, policy, res, took, began, err)
 		f := find(err, disable)
-		f.began, f.last = began, p.tell(t, &stored.Event, res, began, err)
+		f.began, f.stepped, f.last = began, p.b.o.Log.ClockStepped(), p.tell(t, &stored.Event, res, began, err)
 		return f
 	}
 	p.rec.outcome(t, journal.Outcome{State: journal.Delivered, Attempt: t.attempts + 1, At: began, Duration: took, Status: res.Status,

@@ -138,3 +138,34 @@ func TestAPreparedEventOutlivesAJumpOfTheClock(t *testing.T) {
 	f.journey("order", bridge.StateUnmatched)
 	f.stop(time.Second)
 }
+
+// A target that fails when the clock jumps days ahead has not failed for days, neither at once nor when the clock is trusted again.
+func TestAClockThatJumpsDisablesNoTarget(t *testing.T) {
+	f := newFixture(t)
+	c := f.useClock()
+	f.logOpts.Now, f.logOpts.ClockTrust = c.Now, time.Hour
+	ops := f.target("ops", `{"breaker":{"enabled":false},"retry":{"schedule":["168h"],"maxAttempts":9}}`, func(targets.Delivery) error {
+		return targets.StatusError(503, 0)
+	})
+	f.rule("all", "reading", "ops")
+	f.start()
+	f.send("reading", "a", "b")
+	ops.attempts(t, 2)
+	f.parked("ops", 2)
+	c.pass(6 * 24 * time.Hour)
+	f.send("reading", "c")
+	ops.attempts(t, 3)
+	f.parked("ops", 3)
+	if s, err := f.TargetStatus("ops", true); err != nil || s.State != bridge.TargetActive {
+		t.Errorf("when the clock has jumped the target is %s, %v", s.State, err)
+	}
+	f.stop(time.Second)
+	f.start() // which trusts the clock
+	defer f.stop(time.Second)
+	f.send("reading", "d")
+	ops.attempts(t, 4)
+	f.parked("ops", 4)
+	if s, err := f.TargetStatus("ops", true); err != nil || s.State != bridge.TargetActive {
+		t.Errorf("later the target is %s, %v", s.State, err)
+	}
+}

@@ -190,6 +190,7 @@ type finding struct {
 	status    int
 	event     string // position of the event, if the verdict is failing
 	began     time.Time
+	stepped   bool         // the clock was set a short time ago
 	last      *lastAttempt // what there is to tell of it, if it failed
 }
 

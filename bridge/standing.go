@@ -47,6 +47,9 @@ func (s *standing) note(f finding, revision uint64, now time.Time) {
 	if fails := f.disable || f.verdict == failing; fails && began.Before(s.FailingSince) { // it began before, and ended after
 		s.FailingSince = began
 	}
+	if f.stepped && f.verdict == failing && !s.disabled() { // since when it fails is a time of another clock
+		*s = standing{}
+	}
 	switch {
 	case s.disabled():
 	case f.delivered:

@@ -355,7 +355,9 @@ func (b *Bridge) setTarget(def *targets.Definition, t targets.Target) error {
 	b.wg.Add(1)
 	go func() { // the first look for parked deliveries, outside the lock
 		defer b.wg.Done()
-		b.awaitEnds()
+		if l.waiting.Parked() > 0 {
+			b.awaitEnds()
+		}
 		l.loadNextDue()
 	}()
 	return nil

@@ -108,6 +108,10 @@ func (d *Directory) RemovePolicy(name string) {
 	d.wide = true
 }
 
+// ClosePolicy puts a policy that allows nothing in the place of one that cannot be read. Without the one with the name DefaultPolicy
+// clients that no other is named for could do everything.
+func (d *Directory) ClosePolicy(name string) { d.SetPolicy(name, nothing) }
+
 // SetIssuer adds or replaces the issuer of a name. Of two that issue under one name (the claim iss) the later counts.
 func (d *Directory) SetIssuer(name string, s *Issuer) {
 	d.mu.Lock()

@@ -443,7 +443,7 @@ func (d *definitions) applyAccess(changed []store.Key) {
 		}
 		p, err := mqttgw.ParsePolicy(doc.Raw)
 		if err != nil {
-			d.devices.RemovePolicy(k.Name) // which allows nothing
+			d.devices.ClosePolicy(k.Name)
 			return err
 		}
 		d.devices.SetPolicy(k.Name, p)

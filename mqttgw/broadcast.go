@@ -248,7 +248,7 @@ func (g *Gateway) openBroadcasts(ctx context.Context) (*broadcasts, error) {
 	case <-ctx.Done():
 		return nil, unavailable(context.Cause(ctx))
 	case <-g.life.Done():
-		return nil, fault.New(fault.Unavailable, "the MQTT gateway is stopping")
+		return nil, errStopping
 	}
 }
 

@@ -96,6 +96,7 @@ const (
 var (
 	commandIDFormat = regexp.MustCompile(`^[A-Za-z0-9._:~-]{1,128}$`)
 	errNoCommands   = fault.New(fault.Unavailable, "commands to devices are not kept here")
+	errStopping     = fault.New(fault.Unavailable, "the MQTT gateway is stopping")
 )
 
 // Command returns a command of a device. The error is NotFound if there is none, or none any more.

@@ -572,6 +572,26 @@ func TestCommandOnceWhenThereIsNoRoom(t *testing.T) {
 	}
 }
 
+// Whoever asks for commands when the gateway has stopped and the view is closed, as targets do that still deliver, is refused.
+func TestCommandsAfterTheStop(t *testing.T) {
+	st := newStation(t)
+	sent := st.send(mqttgw.CommandSpec{Device: "box", ID: "1"})
+	g := st.now.gateway
+	st.now.stop()
+	st.closeView()
+	for range 20 {
+		_, again := g.SendCommand(t.Context(), mqttgw.CommandSpec{Device: "box", ID: "1"})
+		_, one := g.Command(t.Context(), "box", sent.ID)
+		_, list := g.Commands(t.Context(), "box", "", "", 10)
+		_, cancelled := g.CancelCommand(t.Context(), "box", sent.ID, "")
+		for name, err := range map[string]error{"send": again, "one": one, "list": list, "cancel": cancelled} {
+			if fault.KindOf(err) != fault.Unavailable {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
 func TestCommandInvalid(t *testing.T) {
 	st := newStation(t)
 	for pointer, spec := range map[string]mqttgw.CommandSpec{

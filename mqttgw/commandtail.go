@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
-	"github.com/rialto-bridge/rialto/internal/fault"
 )
 
 // load makes the index of what the view and DOWN say. It is called before anything else runs, and blocks while it reads.
@@ -169,7 +168,7 @@ func (c *commands) opened(ctx context.Context) error {
 	case <-ctx.Done():
 		return unavailable(context.Cause(ctx))
 	case <-c.g.life.Done():
-		return fault.New(fault.Unavailable, "the MQTT gateway is stopping")
+		return errStopping
 	}
 }
 
@@ -195,7 +194,7 @@ func (c *commands) settled(ctx context.Context) error {
 		case <-ctx.Done():
 			return unavailable(context.Cause(ctx))
 		case <-c.g.life.Done():
-			return fault.New(fault.Unavailable, "the MQTT gateway is stopping")
+			return errStopping
 		}
 	}
 }

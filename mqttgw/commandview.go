@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -24,11 +25,15 @@ type CommandViewOptions struct {
 // position in the same batch: when it is deleted, it is made again. It has no log of its own; what a crash takes from it
 // is read again.
 //
-// One goroutine may write; everything else is safe for concurrent use.
+// One goroutine may write; everything else is safe for concurrent use, and fails after Close.
 type CommandView struct {
 	db        *pebble.DB
 	position  atomic.Uint64 // up to which DOWN is in it
 	announced atomic.Uint64 // up to which events have told of it
+
+	mu     sync.Mutex
+	closed bool           // guarded by mu
+	reads  sync.WaitGroup // begun with mu held while it is not closed
 }
 
 // Keys of the view.
@@ -69,8 +74,25 @@ func OpenCommandView(o CommandViewOptions) (*CommandView, error) {
 	return v, nil
 }
 
-// Close writes out what is in memory. No call may be under way.
-func (v *CommandView) Close() error { return errors.Join(v.flush(), v.db.Close()) }
+// Close waits for who reads, and writes out what is in memory. Nobody may write any more.
+func (v *CommandView) Close() error {
+	v.mu.Lock()
+	v.closed = true
+	v.mu.Unlock()
+	v.reads.Wait()
+	return errors.Join(v.flush(), v.db.Close())
+}
+
+// read begins a reading, which ends with v.reads.Done.
+func (v *CommandView) read() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.closed {
+		return errStopping
+	}
+	v.reads.Add(1)
+	return nil
+}
 
 // flush makes everything durable that is in the view.
 func (v *CommandView) flush() error {
@@ -95,6 +117,10 @@ func commandKey(device string, seq uint64) []byte {
 func idKey(device, id string) []byte { return append(deviceKey(keyCommandID, device), id...) }
 
 func (v *CommandView) value(r pebble.Reader, key []byte) ([]byte, bool, error) {
+	if err := v.read(); err != nil {
+		return nil, false, err
+	}
+	defer v.reads.Done()
 	b, closer, err := r.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, false, nil
@@ -259,6 +285,10 @@ func (v *CommandView) at(seq uint64) (s storedCommand, ok bool, err error) {
 
 // each calls fn with the keys and values below a prefix, from a key on, until it returns false.
 func (v *CommandView) each(from, prefix []byte, fn func(key, value []byte) (bool, error)) (err error) {
+	if err := v.read(); err != nil {
+		return err
+	}
+	defer v.reads.Done()
 	upper := append(append([]byte{}, prefix[:len(prefix)-1]...), prefix[len(prefix)-1]+1) // prefixes end below FF
 	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: upper})
 	if err != nil {

@@ -138,8 +138,12 @@ func (w *webhook) deliverInBatch(ctx context.Context, d targets.Delivery) (targe
 	}
 	select {
 	case <-b.done:
+	case <-ctx.Done():
+	}
+	select {
+	case <-b.done: // also if the time was up meanwhile: what was accepted is not sent again
 		return b.items[i].res, b.items[i].err
-	case <-ctx.Done(): // the request may arrive all the same
+	default: // the request may arrive all the same
 		return targets.Result{}, &targets.Error{Reason: targets.ReasonOf(ctx.Err()), Err: ctx.Err()}
 	}
 }

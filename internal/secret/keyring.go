@@ -158,7 +158,7 @@ func (k *Keyring) OpenDocument(context string, doc json.RawMessage) (json.RawMes
 }
 
 func (k *Keyring) convert(doc json.RawMessage, from, to string, text func(string) (string, error)) (json.RawMessage, error) {
-	if !bytes.Contains(doc, []byte(`"`+from+`"`)) {
+	if !bytes.Contains(doc, []byte(`"`+from+`"`)) && !bytes.ContainsRune(doc, '\\') { // a name may be written with escapes
 		return doc, nil
 	}
 	v, err := decode(doc)

@@ -128,6 +128,18 @@ func TestDocumentsAreSealed(t *testing.T) {
 	}
 }
 
+// The name of a member may be written with escapes.
+func TestEscapedNamesAreSealed(t *testing.T) {
+	k := keyring(t, secret.NewKey())
+	sealed, err := k.SealDocument("Target/a", json.RawMessage(`{"token":{"\u0076al\u0075e":"hunter2"}}`))
+	if err != nil || strings.Contains(string(sealed), "hunter2") {
+		t.Errorf("sealed as %s, %v", sealed, err)
+	}
+	if open, err := k.OpenDocument("Target/a", sealed); err != nil || !sameJSON(t, open, json.RawMessage(`{"token":{"value":"hunter2"}}`)) {
+		t.Errorf("opens as %s, %v", open, err)
+	}
+}
+
 func TestReferences(t *testing.T) {
 	got := secret.References(json.RawMessage(`{"a/b":{"ref":"one"},"l":[{"ref":"two","until":"x"},{"ref":"env:A"},{"ref":"three","more":1}],"x":{"y":{"ref":"four"}}}`))
 	want := []secret.Reference{{Name: "one", Pointer: "/a~1b/ref"}, {Name: "two", Pointer: "/l/0/ref"}, {Name: "four", Pointer: "/x/y/ref"}}

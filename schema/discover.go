@@ -163,8 +163,8 @@ func (d *Discovery) flush(ctx context.Context, seen map[string]*Summary) {
 // summaryRecord is what is kept of a type.
 type summaryRecord struct {
 	Summary []byte    `json:"summary"`
-	Since   time.Time `json:"since"`          // when a version was made, or the type first seen
-	Made    string    `json:"made,omitempty"` // hash of the schema that was made last
+	Since   time.Time `json:"since"`          // when it was begun to make a version, or the type first seen
+	Made    string    `json:"made,omitempty"` // hash of the schema that was made last: it is registered, and the type bound
 }
 
 // keep merges what was seen into what all nodes have, and makes a version when it is time. waits says that there will be
@@ -178,11 +178,14 @@ func (d *Discovery) keep(ctx context.Context, eventType string, s *Summary) (wai
 		if err != nil || next != versionDue {
 			return next == versionWaits, err
 		}
-		// It was this node that has noted a new version, so no other makes one.
-		if err := d.register(ctx, eventType, text); err != nil {
-			d.log.Warn("a discovered schema is not registered", "eventType", eventType, "err", err)
+		// It was this node that has begun a quiet period, so no other makes a version in it.
+		if err = d.register(ctx, eventType, text); err == nil {
+			err = d.made(ctx, eventType, text)
 		}
-		return false, nil
+		if err != nil {
+			d.log.Warn("a discovered schema is not registered, it is tried again after the quiet period", "eventType", eventType, "err", err)
+		}
+		return err != nil, nil
 	}
 	return false, fault.New(fault.Conflict, "the summary of %q is being changed by others all the time", eventType)
 }
@@ -194,7 +197,7 @@ const (
 	versionDue          // it is another, and to be registered
 )
 
-// merge stores the sum. That a version is due is noted in what it stores.
+// merge stores the sum. That a version is due begins a quiet period in what it stores.
 func (d *Discovery) merge(ctx context.Context, eventType string, s *Summary) (text []byte, next int, err error) {
 	rec, revision, err := d.record(ctx, eventType)
 	if err != nil {
@@ -209,23 +212,45 @@ func (d *Discovery) merge(ctx context.Context, eventType string, s *Summary) (te
 	}
 	all.Merge(s)
 	text = all.Schema()
-	hash := sha256.Sum256(text)
-	if made := hex.EncodeToString(hash[:]); made != rec.Made {
+	if madeOf(text) != rec.Made {
 		next = versionWaits
 		if now := d.o.Now().UTC(); now.Sub(rec.Since) >= d.o.Quiet {
-			next, rec.Since, rec.Made = versionDue, now, made
+			next, rec.Since = versionDue, now
 		}
 	}
 	if s.Count() == 0 && next != versionDue {
 		return text, next, nil
 	}
 	rec.Summary = all.Encode(nil)
-	raw, err := json.Marshal(rec)
-	if err != nil {
-		return nil, next, err
+	return text, next, d.put(ctx, eventType, &rec, revision)
+}
+
+// made notes that the version with a text is registered, and its type bound. Where that is not noted both are done again.
+func (d *Discovery) made(ctx context.Context, eventType string, text []byte) error {
+	for range maxRaces {
+		rec, revision, err := d.record(ctx, eventType)
+		if err != nil {
+			return err
+		}
+		rec.Made = madeOf(text)
+		if err = d.put(ctx, eventType, &rec, revision); fault.KindOf(err) != fault.Conflict {
+			return err
+		}
 	}
-	_, err = d.o.Summaries.PutRecord(ctx, summaryKind, "", eventType, raw, revision)
-	return text, next, err
+	return fault.New(fault.Conflict, "the summary of %q is being changed by others all the time", eventType)
+}
+
+func madeOf(text []byte) string {
+	hash := sha256.Sum256(text)
+	return hex.EncodeToString(hash[:])
+}
+
+func (d *Discovery) put(ctx context.Context, eventType string, rec *summaryRecord, revision uint64) error {
+	raw, err := json.Marshal(rec)
+	if err == nil {
+		_, err = d.o.Summaries.PutRecord(ctx, summaryKind, "", eventType, raw, revision)
+	}
+	return err
 }
 
 // record reads what is kept of a type; of one that is new, revision is 0.

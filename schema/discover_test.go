@@ -26,7 +26,11 @@ type discoveries struct {
 }
 
 func discover(t *testing.T, nodes int) *discoveries {
-	d := &discoveries{T: t, registry: schema.NewRegistry(schema.RegistryOptions{Store: memory.NewSchemas()})}
+	return discoverInto(t, memory.NewSchemas(), nodes)
+}
+
+func discoverInto(t *testing.T, schemas schema.Store, nodes int) *discoveries {
+	d := &discoveries{T: t, registry: schema.NewRegistry(schema.RegistryOptions{Store: schemas})}
 	summaries := store.Records{Store: memory.New(nil)}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{}, nodes)
@@ -165,6 +169,44 @@ func TestDiscoveryKeepsWhatItHasSeen(t *testing.T) {
 			t.Errorf("versions %v", got)
 		}
 		d.stop()
+	})
+}
+
+// away is a store that does not take a version, or a binding, the first time.
+type away struct {
+	schema.Store
+	version, binding bool // was tried
+}
+
+func (a *away) AddVersion(ctx context.Context, v schema.Version) (schema.Version, error) {
+	if !a.version {
+		a.version = true
+		return v, fault.New(fault.Unavailable, "the store is away")
+	}
+	return a.Store.AddVersion(ctx, v)
+}
+
+func (a *away) Bind(ctx context.Context, b schema.Binding) (schema.Binding, error) {
+	if !a.binding {
+		a.binding = true
+		return b, fault.New(fault.Unavailable, "the store is away")
+	}
+	return a.Store.Bind(ctx, b)
+}
+
+// A version that cannot be stored, or not be bound, is made when the store is back, though all events look as before.
+func TestDiscoveryTriesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := discoverInto(t, &away{Store: memory.NewSchemas()}, 1)
+		defer d.stop()
+		d.see(0, 3, "order", `{"n":1}`)
+		time.Sleep(20 * time.Minute)
+		if got := d.versions("order"); len(got) != 1 {
+			t.Errorf("versions %v", got)
+		}
+		if b, err := d.registry.Store().Binding(context.Background(), "order"); err != nil || b.Name.String() != "discovered/order" {
+			t.Errorf("bound to %v, %v", b.Name, err)
+		}
 	})
 }
 

@@ -52,8 +52,10 @@ func (r *reader) instruction() effect {
 		r.u32()
 	case op == 0x1c: // select with types
 		r.take(r.u32())
-	case op == 0x3f, op == 0x40, op == 0xd0: // memory.size, memory.grow, ref.null
+	case op == 0x3f, op == 0x40: // memory.size, memory.grow
 		r.byte()
+	case op == 0xd0: // ref.null
+		r.want(isReference(r.byte()))
 	case op == 0x41: // i32.const
 		r.skipInt(5)
 	case op == 0x42: // i64.const
@@ -65,7 +67,7 @@ func (r *reader) instruction() effect {
 	case op == 0xfc:
 		return r.bulk(r.u32())
 	case op == 0xfd:
-		r.vector(r.u32())
+		r.simd(r.u32())
 	case op <= 0x01, op == 0x0b, op == 0x1a, op == 0x1b, op >= 0x45 && op <= 0xc4, op == 0xd1:
 	default:
 		r.bad = true
@@ -109,8 +111,8 @@ func (r *reader) bulk(op uint32) effect {
 	return effect{}
 }
 
-// vector skips the operands of an instruction with the prefix fd.
-func (r *reader) vector(op uint32) {
+// simd skips the operands of an instruction with the prefix fd.
+func (r *reader) simd(op uint32) {
 	switch {
 	case op <= 11, op == 92, op == 93: // loads and stores
 		r.u32()

@@ -20,13 +20,17 @@ import (
 
 // The sections that matter here (5.5.2).
 const (
-	sectionCustom = 0
-	sectionImport = 2
-	sectionTable  = 4
-	sectionMemory = 5
-	sectionGlobal = 6
-	sectionExport = 7
-	sectionCode   = 10
+	sectionCustom   = 0
+	sectionType     = 1
+	sectionImport   = 2
+	sectionFunction = 3
+	sectionTable    = 4
+	sectionMemory   = 5
+	sectionGlobal   = 6
+	sectionExport   = 7
+	sectionElement  = 9
+	sectionCode     = 10
+	sectionData     = 11
 )
 
 // Limits of a module beside those of its function.
@@ -54,6 +58,7 @@ type binaryModule struct {
 	sections []section
 	pages    uint32   // of its memory, at first
 	globals  []uint32 // the mutable ones
+	locals   uint64   // of all functions
 	// resettable says that writing memory and globals again sets an instance back.
 	resettable bool
 }
@@ -94,6 +99,8 @@ func parseModule(code []byte) (*binaryModule, error) {
 			if code, err = m.readCode(in); err == nil {
 				m.sections[len(m.sections)-1].body = code
 			}
+		default:
+			in.readVectors(s.id)
 		}
 		if err != nil {
 			return nil, err
@@ -156,13 +163,7 @@ func (m *binaryModule) readGlobals(r *reader) {
 			return
 		}
 		valueType, mutable := r.byte(), r.byte() == 1
-		for !r.bad {
-			if len(r.b) > 0 && r.b[0] == 0x0b { // end
-				r.byte()
-				break
-			}
-			r.instruction()
-		}
+		r.expression()
 		if !mutable {
 			continue
 		}
@@ -204,12 +205,8 @@ func (m *binaryModule) readCode(r *reader) ([]byte, error) {
 // readBody returns the offsets in a function's body where a check belongs.
 func (m *binaryModule) readBody(body *reader) (checks []int, err error) {
 	size := len(body.b)
-	for range body.u32() { // declarations of locals
-		body.u32()
-		body.byte()
-		if body.bad {
-			break
-		}
+	if err := m.readLocals(body); err != nil {
+		return nil, err
 	}
 	first := size - len(body.b)
 	calls, looped, branched := false, false, false

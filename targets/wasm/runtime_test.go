@@ -57,6 +57,46 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestCounts: a module that says that it has more than it can hold is refused, before anybody makes room for as much.
+func TestCounts(t *testing.T) {
+	rt := wasm.New(wasm.Options{})
+	defer rt.Close()
+	const many = "\xff\xff\xff\xff\x0f" // the largest number
+	section := func(id byte, body string) string { return string([]byte{id, byte(len(body))}) + body }
+	function := section(1, "\x01\x60\x00\x00") + section(3, "\x01\x00")
+	locals := func(n, more string) string { // two runs of them
+		body := "\x02" + n + "\x7e" + more + "\x7e\x0b"
+		return function + section(10, "\x01"+string([]byte{byte(len(body))})+body)
+	}
+	for _, c := range []struct{ name, sections, want string }{
+		{"types", section(1, many), "damaged"},
+		{"parameters", section(1, "\x01\x60"+many), "damaged"},
+		{"results", section(1, "\x01\x60\x00"+many), "damaged"},
+		{"imports", section(2, many), "damaged"},
+		{"functions", section(3, many), "damaged"},
+		{"tables", section(4, many), "damaged"},
+		{"globals", section(6, many), "damaged"},
+		{"exports", section(7, many), "damaged"},
+		{"name of an export", section(7, "\x01"+many), "damaged"},
+		{"elements", section(9, many), "damaged"},
+		{"functions of an element", section(9, "\x01\x00\x41\x00\x0b"+many), "damaged"},
+		{"functions of a passive element", section(9, "\x01\x01\x00"+many), "damaged"},
+		{"expressions of an element", section(9, "\x01\x06\x00\xd0\x70\x0b\x70"+many), "damaged"},
+		{"expressions of an element behind a type of two bytes", section(9, "\x01\x04\xd0\x80\x0b\x0b\x00"+many), "damaged"},
+		{"bodies", section(10, many), "has code that breaks off"},
+		{"data", section(11, many), "damaged"},
+		{"bytes of data", section(11, "\x01\x00\x41\x00\x0b"+many), "damaged"},
+		{"bytes of passive data", section(11, "\x01\x01"+many), "damaged"},
+		{"locals", locals(many, many), "has a function with more than 50000 locals"},
+		{"one local too many", locals("\xd0\x86\x03", "\x01"), "has a function with more than 50000 locals"}, // 50000 and one
+		{"as many locals as may be", locals("\xcf\x86\x03", "\x01"), "does not export its memory"},
+	} {
+		code := []byte("\x00asm\x01\x00\x00\x00" + c.sections)
+		_, err := rt.Check(t.Context(), code, digest(code), settings())
+		complain(t, c.name, err, c.want)
+	}
+}
+
 func complain(t *testing.T, what string, err error, want string) {
 	t.Helper()
 	var f *fault.Error

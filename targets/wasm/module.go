@@ -100,7 +100,7 @@ func parseModule(code []byte) (*binaryModule, error) {
 				m.sections[len(m.sections)-1].body = code
 			}
 		default:
-			in.readVectors(s.id)
+			err = in.readVectors(s.id)
 		}
 		if err != nil {
 			return nil, err

@@ -41,6 +41,9 @@ func TestCheck(t *testing.T) {
 		{`(module (import "env" "g" (global i32))` + memory + abi + `)`, "imports g from env, which is not a function"},
 		{`(module (table 1048577 funcref)` + memory + abi + `)`, "tables of more than 1048576 entries"},
 		{`(module (table 1 funcref) (func (drop (table.grow 0 (ref.null func) (i32.const 1))))` + memory + abi + `)`, "table.grow"},
+		{`(module ` + memory + abi + `(type (func (param ` + strings.Repeat("i32 ", 1000) + `))))`, ""},
+		{`(module ` + memory + abi + `(type (func (param ` + strings.Repeat("i32 ", 1001) + `))))`, "more than 1000 parameters or results"},
+		{`(module ` + memory + abi + `(type (func (result ` + strings.Repeat("i32 ", 1001) + `))))`, "more than 1000 parameters or results"},
 		{`(module ` + memory + abi + `(func (export "_initialize") (unreachable)))`, "does not start: wasm error: unreachable"},
 		{`(module ` + memory + abi + `(func $f (loop (br 0))) (data (i32.const 65536) "x"))`, "does not start: "},
 	} {

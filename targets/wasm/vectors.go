@@ -14,6 +14,9 @@ const (
 	maxLocals = 50_000
 	// maxAllLocals is how many those of all functions may be. They take eight bytes each while a module is compiled.
 	maxAllLocals = 8 << 20
+	// maxParameters is how many parameters, and how many results, a function may have, as in browsers. The compiler takes a time
+	// that grows with their square, in which nothing stops it and no other module is compiled.
+	maxParameters = 1000
 )
 
 // isValueType reports whether a byte is a type of values: a number, a vector or a reference.
@@ -35,14 +38,10 @@ func (r *reader) vector(one func()) {
 func (r *reader) want(right bool) { r.bad = r.bad || !right }
 
 // readVectors reads the sections that are of no other interest.
-func (r *reader) readVectors(section byte) {
+func (r *reader) readVectors(section byte) (err error) {
 	switch section {
 	case sectionType:
-		r.vector(func() {
-			r.want(r.byte() == 0x60)
-			r.vector(func() { r.want(isValueType(r.byte())) })
-			r.vector(func() { r.want(isValueType(r.byte())) })
-		})
+		err = r.types()
 	case sectionFunction:
 		r.vector(func() { r.u32() })
 	case sectionExport:
@@ -56,9 +55,30 @@ func (r *reader) readVectors(section byte) {
 	case sectionData:
 		r.vector(r.data)
 	default:
-		return
+		return nil
 	}
 	r.want(len(r.b) == 0)
+	return err
+}
+
+// types reads the types of functions (5.3.6).
+func (r *reader) types() (err error) {
+	values := func() {
+		n := 0
+		r.vector(func() {
+			n++
+			r.want(isValueType(r.byte()))
+		})
+		if n > maxParameters {
+			err = fmt.Errorf("has a function with more than %d parameters or results", maxParameters)
+		}
+	}
+	r.vector(func() {
+		r.want(r.byte() == 0x60)
+		values()
+		values()
+	})
+	return err
 }
 
 // element reads a segment of a table (5.5.12).

@@ -209,6 +209,21 @@ func TestRingAndStream(t *testing.T) {
 	}
 }
 
+// What lies outside the times of a search is passed over, as many messages at a time as others: it must not take a page each.
+func TestSearchPassesOverOtherTimes(t *testing.T) {
+	l := open(t, eventlog.Options{Dir: t.TempDir(), Durability: eventlog.OS})
+	b := openBus(t, l, "devices")
+	const n = 2000
+	appendAll(t, b, records(1, n)...)
+	now := time.Now()
+	for _, q := range []eventlog.Query{{From: now.Add(time.Hour), Newest: true}, {To: now.Add(-time.Hour)}} {
+		res, err := b.Search(t.Context(), q)
+		if err != nil || len(res.Entries) != 0 || res.Next != 0 || res.Scanned > n {
+			t.Errorf("newest=%v: %d events after %d messages, next %d, %v", q.Newest, len(res.Entries), res.Scanned, res.Next, err)
+		}
+	}
+}
+
 func TestSearch(t *testing.T) {
 	l := open(t, eventlog.Options{Dir: t.TempDir(), Durability: eventlog.OS})
 	b := openBus(t, l, "devices")

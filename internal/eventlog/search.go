@@ -113,9 +113,10 @@ func (f *search) look(r *record) bool {
 		return false
 	}
 	stored := time.Unix(0, r.time)
-	if !f.q.Newest && !f.q.To.IsZero() && stored.After(f.q.To.Add(timeSlack)) || f.q.Newest && !f.q.From.IsZero() && stored.Before(f.q.From.Add(-timeSlack)) {
-		f.q.Budget = 0 // past the end of the times
-	} else if f.coarse.match(r.subject) {
+	outside := !f.q.Newest && !f.q.To.IsZero() && stored.After(f.q.To.Add(timeSlack)) ||
+		f.q.Newest && !f.q.From.IsZero() && stored.Before(f.q.From.Add(-timeSlack))
+	// What is past the end of the times does not end the search: the clock may have been set, and the rest of the block may be in time.
+	if !outside && f.coarse.match(r.subject) {
 		if rec := f.bus.decode(r); rec != nil && f.wanted(rec) {
 			f.res.Entries = append(f.res.Entries, Entry{r.seq, rec})
 			f.bytes += len(r.header) + len(r.data)

@@ -140,6 +140,11 @@ func (d *modelDevice) connect(clean bool) bool {
 	if !clean && !possibly {
 		d.received = map[uint16]bool{}
 	}
+	if d.m.full.Load() {
+		for _, s := range d.armed {
+			s.will.least = 0 // given up, if it is not there by now
+		}
+	}
 	p, asked := d.hello(clean)
 	d.m.note("%s connects, clean %v, expiry %v, will %v", d.name, clean, asked, p.Will != nil)
 	for _, s := range d.m.all {

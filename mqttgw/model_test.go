@@ -4,6 +4,7 @@ package mqttgw_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"math"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
@@ -29,7 +31,8 @@ import (
 //     they were published, whatever bus they are on; nothing comes to which the session was not subscribed;
 //   - a session is there until it expires, and then nothing of it is;
 //   - a message that expires before it could be sent does not come;
-//   - a will is in the log if the client was lost or said so, and not after a normal DISCONNECT;
+//   - a will is in the log if the client was lost or said so, and not after a normal DISCONNECT, unless the client was back while the bus
+//     took none;
 //   - each message of the shared group is taken by a member, one with QoS 2 by exactly one, whoever else is away.
 
 // sent is a published message, or a will, as the model knows it. Devices are named; the shared group has the name of its filter.
@@ -60,6 +63,20 @@ type model struct {
 	all     []*sent
 	log     []string
 	faults  faults
+	full    atomic.Bool // the buses take no wills
+}
+
+// nearlyFull are buses that take no wills while they are full.
+type nearlyFull struct {
+	mqttgw.Publisher
+	full *atomic.Bool
+}
+
+func (b nearlyFull) Publish(ctx context.Context, bus string, rec *event.Record, done func(error)) error {
+	if b.full.Load() && rec.MQTT != nil && strings.HasPrefix(rec.MQTT.Topic, "w/") {
+		return errFull
+	}
+	return b.Publisher.Publish(ctx, bus, rec, done)
 }
 
 // faults is the log of the servers, of which it keeps the programming errors.
@@ -88,7 +105,7 @@ func (m *model) note(format string, args ...any) { m.log = append(m.log, fmt.Spr
 func (m *model) fail(format string, args ...any) {
 	m.t.Helper()
 	tail := m.log[max(0, len(m.log)-400):]
-	m.t.Fatalf("seed %d: %s\nafter\n%s\n%s", m.seed, fmt.Sprintf(format, args...), strings.Join(tail, "\n"), m.faults.String())
+	m.t.Fatalf("seed %d: %s\nafter\n%s\n%s%s", m.seed, fmt.Sprintf(format, args...), strings.Join(tail, "\n"), m.faults.String(), m.w.now.gateway.Dump())
 }
 
 // add makes a message that is published now.
@@ -196,11 +213,14 @@ func (m *model) step() {
 	if d.member {
 		filter = sharedFilter
 	}
-	switch k := m.rnd.IntN(24); {
+	switch k := m.rnd.IntN(25); {
 	case k < 8:
 		m.publish()
 	case k < 9:
 		m.pass()
+	case k == 24:
+		m.full.Store(m.rnd.IntN(3) == 0)
+		m.note("wills are refused: %v", m.full.Load())
 	case d.c == nil:
 		d.connect(m.rnd.IntN(15) == 0)
 	case k < 13:
@@ -231,6 +251,7 @@ func (m *model) step() {
 
 // drain has the devices come back and take everything that is owed: first one member of the group alone, then all.
 func (m *model) drain() {
+	m.full.Store(false)
 	m.killFor(-1)
 	var back, members []*modelDevice
 	for _, d := range m.devices {
@@ -351,6 +372,7 @@ func runModel(t *testing.T, seed uint64, steps int) {
 	m.w = begin(t, func(o *mqttgw.Options) {
 		o.Limits, o.Now = limits, func() time.Time { return epoch.Add(m.now()) }
 		o.Logger = slog.New(slog.NewTextHandler(&m.faults, nil))
+		o.Publisher = nearlyFull{o.Publisher, &m.full}
 	})
 	m.people()
 	defer func() {

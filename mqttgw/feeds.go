@@ -263,10 +263,13 @@ func (fs *feeds) sweep() (left bool) {
 }
 
 // unneeded reports whether nobody needs a feed that has been stopped, and sees to it that SESSIONS says so: killed when its bus is not
-// served any more, sessions that stand there as lagging in it would have lost something. mu is held.
+// served any more, sessions that stand there as lagging in it would have lost something. If that cannot be written now it is tried at the
+// next sweep: changes of mappings wait for mu. mu is held.
 func (fs *feeds) unneeded(f *feed) bool {
 	if r := fs.g.recorder; r != nil && !f.needed() {
-		if err := r.settle(fs.working); err != nil {
+		ctx, cancel := context.WithTimeout(fs.working, settleTime)
+		defer cancel()
+		if err := r.settle(ctx); err != nil {
 			return false
 		}
 	}

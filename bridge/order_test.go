@@ -205,6 +205,25 @@ func TestSkipAndBlock(t *testing.T) {
 	}
 }
 
+// The status of a target that keeps order says when the next is tried, as that of any other.
+func TestAnOrderedTargetSaysWhenTheNextIsTried(t *testing.T) {
+	f := newFixture(t)
+	now := f.useClock()
+	f.opts.Rand = func() float64 { return 0.5 }
+	ops := f.target("ops", `{"ordering":"key","orderBy":"source","retry":{"schedule":["1h"],"maxAttempts":2},"breaker":{"enabled":false}}`,
+		func(targets.Delivery) error { return targets.StatusError(503, 0) })
+	f.rule("all", "reading", "ops")
+	f.start()
+	defer f.stop(time.Second)
+	f.send("reading", "a", "b")
+	ops.attempts(t, 1)
+	f.eventually(func() (string, bool) {
+		s, err := f.TargetStatus("ops", true)
+		f.must(err)
+		return fmt.Sprintf("%+v, the next is due at %v", s, s.NextDue), s.Parked == 2 && s.NextDue != nil && s.NextDue.Equal(now.Now().Add(time.Hour))
+	})
+}
+
 // Somebody lets a head that fails go: it is a dead letter, and what follows has its turn.
 func TestABlockedHeadIsSkipped(t *testing.T) {
 	f := newFixture(t)

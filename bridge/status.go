@@ -57,11 +57,14 @@ func (b *Bridge) TargetStatus(name string, brief bool) (TargetStatus, error) {
 	}
 	s.Ranged = l.waiting.Ranged()
 	s.Parked = l.waiting.Parked() + s.Ranged
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.order.heads) > 0 { // what has an order is not among what the views list by its time
+		due = sooner(due, l.order.heads[0].due)
+	}
 	if s.Ranged > 0 && due.IsZero() {
 		due = now
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	var since time.Time
 	if s.State, since, s.Reason = l.state(); !since.IsZero() {
 		s.Since = &since

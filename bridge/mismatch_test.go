@@ -63,3 +63,21 @@ func TestAMismatchIsTold(t *testing.T) {
 		t.Errorf("told %+v, %s", ev, ev.Data)
 	}
 }
+
+// An account since long ago is one of everything, also where hours begin to be counted later.
+func TestAnAccountSinceLongAgoIsWhole(t *testing.T) {
+	f := newFixture(t).start()
+	defer f.stop(time.Second)
+	f.send("reading", "a")
+	f.balanced()
+	long := time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		from, to time.Time
+		want     uint64
+	}{{long, time.Time{}, 1}, {long, time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), 1}, {time.Time{}, long, 0}} {
+		l, err := f.Ledger(context.Background(), bridge.LedgerQuery{Bus: "default", From: c.from, To: c.to})
+		if err != nil || l.Events.Accepted != c.want {
+			t.Errorf("from %v to %v: %d accepted, %v, want %d", c.from, c.to, l.Events.Accepted, err, c.want)
+		}
+	}
+}

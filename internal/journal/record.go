@@ -69,8 +69,8 @@ type Routed struct {
 	Ranged []Route // owed as well, and not live: see Range
 }
 
-// HourOf returns the hour of a time as used in records and the ledger.
-func HourOf(t time.Time) uint32 { return uint32(t.Unix() / 3600) }
+// HourOf returns the hour of a time as used in records and the ledger; 0 for a time before those are counted.
+func HourOf(t time.Time) uint32 { return uint32(max(t.Unix(), 0) / 3600) }
 
 // Outcome says what became of a delivery: an attempt's result, or a change of state without an attempt.
 type Outcome struct {

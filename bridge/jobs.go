@@ -247,13 +247,21 @@ func (m *jobs) write(ctx context.Context, r jobRecord) (uint64, error) {
 	return m.append(ctx, eventlog.Message{Subject: jobSubject, Data: data})
 }
 
-// keepEvent writes an edited event to JOBS and returns its place. Only what the original has as id and source may it have.
-func (m *jobs) keepEvent(ctx context.Context, rec *event.Record, original *event.Event) (uint64, error) {
+// checkEdited says what is wrong with an edited event. Only what the original has as id and source may it have.
+func checkEdited(edited, original *event.Event) error {
 	switch {
-	case rec.Event.ID != original.ID:
-		return 0, fault.Invalidf("/event/id", "must be that of the stored event: it is the same delivery")
-	case rec.Event.Source != original.Source:
-		return 0, fault.Invalidf("/event/source", "must be that of the stored event: it is the same delivery")
+	case edited.ID != original.ID:
+		return fault.Invalidf("/event/id", "must be that of the stored event: it is the same delivery")
+	case edited.Source != original.Source:
+		return fault.Invalidf("/event/source", "must be that of the stored event: it is the same delivery")
+	}
+	return nil
+}
+
+// keepEvent writes an edited event to JOBS and returns its place.
+func (m *jobs) keepEvent(ctx context.Context, rec *event.Record, original *event.Event) (uint64, error) {
+	if err := checkEdited(&rec.Event, original); err != nil {
+		return 0, err
 	}
 	return m.append(ctx, eventlog.Message{Subject: eventSubject, Header: event.AppendNATS(nil, rec), Data: rec.Event.Data})
 }
@@ -307,6 +315,15 @@ func (b *Bridge) StartJob(ctx context.Context, s JobSpec) (Job, error) {
 func (b *Bridge) PlanJob(ctx context.Context, s JobSpec) (DeadCount, error) {
 	if err := b.checkJob(&s); err != nil {
 		return DeadCount{}, err
+	}
+	if s.Event != nil {
+		dl, err := b.DeadLetter(ctx, s.Filter.Bus, s.Filter.IDs[0])
+		if err == nil {
+			err = checkEdited(s.Event, dl.Event)
+		}
+		if err != nil {
+			return DeadCount{}, err
+		}
 	}
 	n, _, err := b.selectFor(ctx, &s)
 	return n, err

@@ -181,6 +181,13 @@ func TestAnEditedEventIsSent(t *testing.T) {
 	if _, err := f.StartJob(context.Background(), spec); fault.KindOf(err) != fault.Invalid {
 		t.Errorf("another id: %v", err)
 	}
+	if _, err := f.PlanJob(context.Background(), spec); fault.KindOf(err) != fault.Invalid {
+		t.Errorf("the plan of another id: %v", err)
+	}
+	gone := bridge.JobSpec{Kind: bridge.JobRedrive, Filter: bridge.DeadFilter{IDs: []string{"DEAD:77"}}, Event: &edited}
+	if _, err := f.PlanJob(context.Background(), gone); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("the plan of what is not there: %v", err)
+	}
 	edited.ID, edited.Data = "a", []byte(`{"n":3}`)
 	f.job(f.startJob(spec).ID, bridge.JobDone)
 	f.eventually(func() (string, bool) {

@@ -133,12 +133,15 @@ func (p *path) ruleOf(t *task) (*rules.Rule, error) {
 }
 
 // ruleIsDeleted reports whether a delivery ends because its rule was deleted: see ofRules.
-func (t *task) ruleIsDeleted() bool { return t.redrive == nil && t.path.isDeleted(t.route.Rule) }
+func (t *task) ruleIsDeleted() bool { return t.redrive == nil && t.path.isDeleted(t.route.Rule, t.seq) }
 
-// isDeleted reports whether a rule was deleted.
-func (p *path) isDeleted(rule string) bool {
-	current := p.rules.Load()
-	return current != nil && current.byName[rule] == nil
+// isDeleted reports whether the rule by which an event was routed was deleted. One that is made with its name brings nothing back.
+func (p *path) isDeleted(rule string, seq uint64) bool {
+	if current := p.rules.Load(); current != nil && current.byName[rule] == nil {
+		return true
+	}
+	to := p.deletedTo.Load()
+	return to != nil && seq <= (*to)[rule]
 }
 
 func transformFor(r *rules.Rule, target string) *rules.Transform {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +38,9 @@ type path struct {
 	setting  sync.Mutex              // one change of the rules at a time
 	first    chan struct{}           // closed by the first SetRules
 	once     sync.Once
+
+	// deletedTo is, for each rule that was deleted, the last event that was routed by then; nil until one was.
+	deletedTo atomic.Pointer[map[string]uint64]
 
 	ended      chan struct{}         // held by who changes deliveries that have ended
 	difference atomic.Int64          // of the ledger, as last seen
@@ -272,6 +276,7 @@ func (p *path) setRules(revision uint64, rs []*rules.Rule) error {
 		}
 	}
 	if len(gone) > 0 {
+		p.noteDeleted(gone)
 		ranged, err := p.b.o.Journal.RangedRules(p.name)
 		if err != nil {
 			p.b.log.Error("ranged deliveries were not cancelled", "bus", p.name, "err", err)
@@ -284,6 +289,19 @@ func (p *path) setRules(revision uint64, rs []*rules.Rule) error {
 		p.cancelParked(ofRules(func(name string) bool { return gone[name] }), reasonRuleDeleted)
 	}
 	return nil
+}
+
+// noteDeleted remembers up to where rules that were deleted have routed.
+func (p *path) noteDeleted(gone map[string]bool) {
+	next := make(map[string]uint64)
+	if old := p.deletedTo.Load(); old != nil {
+		maps.Copy(next, *old)
+	}
+	floor, open := p.track.state()
+	for name := range gone {
+		next[name] = floor + uint64(open)
+	}
+	p.deletedTo.Store(&next)
 }
 
 // indexOf returns the index of the enabled rules of a set: the old one with what has changed, or a new one when that is

@@ -191,7 +191,7 @@ func (p *path) taken(l *lane, t journal.Taking) {
 		switch {
 		case removed:
 			o.Reason = reasonTargetDeleted
-		case p.isDeleted(d.Route.Rule):
+		case p.isDeleted(d.Route.Rule, d.Seq):
 			o.Reason = reasonRuleDeleted
 		default:
 			if d.Key != 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/internal/eventlog"
+	"github.com/rialto-bridge/rialto/mqttgw/packet"
 	"github.com/rialto-bridge/rialto/mqttgw/sparkplug"
 )
 
@@ -193,6 +194,7 @@ func (b *births) keep(ctx context.Context, rec *event.Record) {
 	}
 	origin := *rec.MQTT
 	origin.Topic, origin.QoS, origin.Retain, origin.Sparkplug = t.Certificate(), 1, true, nil
+	origin.Properties = lasting(origin.Properties)
 	kept := b.g.own(event.Event{Source: rec.Event.Source, Type: CertificateType, Subject: origin.Topic, DataContentType: rec.Event.DataContentType, Data: data})
 	kept.MQTT = &origin
 	failed := func(err error) {
@@ -210,6 +212,20 @@ func (b *births) keep(ctx context.Context, rec *event.Record) {
 	if err != nil {
 		failed(err)
 	}
+}
+
+// lasting are properties without the expiry of the message: its birth holds until the next one.
+func lasting(ps packet.Properties) packet.Properties {
+	if _, ok := ps.Find(packet.MessageExpiry); !ok {
+		return ps
+	}
+	kept := make(packet.Properties, 0, len(ps))
+	for p := range ps.All() {
+		if p.ID != packet.MessageExpiry {
+			kept = append(kept, p.Raw...)
+		}
+	}
+	return kept
 }
 
 // withdraw notes whether a birth is retained no more, and reports whether there is something to be stored: all but what says once

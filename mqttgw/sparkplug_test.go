@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -238,6 +240,23 @@ func TestSparkplugAware(t *testing.T) {
 			late.nothing()
 		}
 	})
+}
+
+// A birth holds until the next one, also if the message that it came with is not to be delivered for long.
+func TestSparkplugBirthThatExpires(t *testing.T) {
+	var passed atomic.Int64
+	begin := time.Now()
+	w := newPlant(t, func(o *mqttgw.Options) { o.Now = func() time.Time { return begin.Add(time.Duration(passed.Load())) } })
+	node := w.now.connect(packet.V5, "node")
+	node.send(&packet.Publish{Topic: []byte("spBv1.0/g/NBIRTH/n"), Payload: []byte(births("a")), QoS: 1, PacketID: 5,
+		Properties: packet.Properties(nil).AppendInt(packet.MessageExpiry, 10).AppendUser("k", "v")})
+	node.ack(packet.TypePuback, 5, packet.Success)
+	passed.Store(int64(time.Minute))
+	c := w.now.connect(packet.V5, "c")
+	c.subscribe(1, "$sparkplug/certificates/#")
+	if m := c.message(); string(m.Topic) != "$sparkplug/certificates/spBv1.0/g/NBIRTH/n" || string(m.Properties) != string(packet.Properties(nil).AppendUser("k", "v")) {
+		t.Errorf("%+v", m)
+	}
 }
 
 // Without a mapping that says so, nothing is known of Sparkplug. What is below $sparkplug is the server's all the same.

@@ -168,7 +168,7 @@ func (s *session) deliver(m *message, h *hit) (start *conn) {
 	defer s.mu.Unlock()
 	qos := min(h.qos, m.origin.QoS)
 	c := s.conn
-	if s.fresh != nil {
+	if s.fresh != nil && m.origin.Retain {
 		s.fresh[m.origin.Topic] = true
 	}
 	p := s.at.find(m.feed)

@@ -3,7 +3,9 @@
 package mqttgw_test
 
 import (
+	"bytes"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -302,6 +304,35 @@ func TestExpiredRetainedGivesItsPlace(t *testing.T) {
 	expiring("f", 100)
 	expiring("g", 100)
 	refused("h")
+}
+
+// A message that is not retained takes nothing from a subscriber of the one that is, whenever it comes.
+func TestRetainedBesideAnotherMessageOfItsTopic(t *testing.T) {
+	var armed atomic.Bool
+	found, goOn := make(chan struct{}), make(chan struct{})
+	w := newWorld(t, func(o *mqttgw.Options) {
+		o.Now = func() time.Time {
+			if armed.Load() && bytes.Contains(debug.Stack(), []byte("dropExpired")) && armed.CompareAndSwap(true, false) {
+				close(found)
+				<-goOn
+			}
+			return time.Now()
+		}
+	})
+	p, c := w.now.connect(packet.V5, "p"), w.now.connect(packet.V5, "c")
+	p.retain("t", "retained", 1, nil)
+	armed.Store(true)
+	c.subscribe(1, "t")
+	<-found // what is retained was read, and is about to be sent
+	p.publish("t", "other")
+	if err := w.now.gateway.Delivered(t.Context()); err != nil {
+		t.Error(err)
+	}
+	close(goOn)
+	got := c.payloads(2)
+	if slices.Sort(got); !slices.Equal(got, []string{"other", "retained"}) {
+		t.Errorf("got %q", got)
+	}
 }
 
 // Retained messages of new subscriptions and live ones: each client sees the newest of each topic last, and none twice.

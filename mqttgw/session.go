@@ -42,7 +42,7 @@ type session struct {
 
 	subs  []*subscription // one for each filter; few, so that a map does not pay
 	scans []retainedScan  // retained messages that are still to be sent
-	fresh map[string]bool // topics that had a message while a batch of a scan is on its way; nil = none is
+	fresh map[string]bool // topics that had a retained message while a batch of a scan is on its way; nil = none is
 
 	flying    []flight // QoS 1 and 2 without PUBACK or PUBCOMP, oldest first
 	resends   int      // of flying, those to be sent again on this connection

@@ -190,8 +190,10 @@ func TestRetainedMessagesOutliveAnotherSubscribe(t *testing.T) {
 		}
 		one := func(p *packet.Connect) { p.Properties = p.Properties.AppendInt(packet.ReceiveMaximum, 1) }
 		c := w.now.resume(packet.V5, "c", false, one)
-		c.ask(packet.Subscription{Filter: []byte("t/+"), QoS: 1, RetainHandling: 1}, nil)
-		recv[*packet.Publish](c)
+		c.send(&packet.Subscribe{PacketID: 3, Filters: []packet.Subscription{{Filter: []byte("t/+"), QoS: 1, RetainHandling: 1}}})
+		for range 2 { // SUBACK, which waits for the disk, and the first message
+			c.next()
+		}
 		c.Close()
 		c = w.now.resume(packet.V5, "c", true, one)
 		recv[*packet.Publish](c) // once more

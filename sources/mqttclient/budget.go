@@ -56,19 +56,24 @@ func (b *budget) done(n int) {
 	b.freed = make(chan struct{})
 }
 
-// gate is a connection whose reader stops before a message for which there is no room, and fails at a packet that is larger than
-// the broker was told to send. One goroutine may read at a time.
+// gate is a connection whose reader stops before the first message until it is opened, and before one for which there is no room; it
+// fails at a packet that is larger than the broker was told to send. One goroutine may read at a time.
 type gate struct {
 	net.Conn
-	ctx  context.Context // of the connection: net.Conn.Read has none
-	room *budget
-	r    *bufio.Reader
-	left int64 // bytes of the packet that were not read
+	ctx    context.Context // of the connection: net.Conn.Read has none
+	room   *budget
+	opened chan struct{}
+	r      *bufio.Reader
+	left   int64 // bytes of the packet that were not read
 }
 
 func newGate(ctx context.Context, nc net.Conn, room *budget) *gate {
-	return &gate{Conn: nc, ctx: ctx, room: room, r: bufio.NewReader(nc)}
+	return &gate{Conn: nc, ctx: ctx, room: room, opened: make(chan struct{}), r: bufio.NewReader(nc)}
 }
+
+// open lets messages pass. It is called once, when the client is ready for them: one that comes before that is forgotten by it, and can
+// be acknowledged no more.
+func (g *gate) open() { close(g.opened) }
 
 // Read is net.Conn.Read.
 func (g *gate) Read(p []byte) (int, error) {
@@ -91,6 +96,11 @@ func (g *gate) next() error {
 	case size > maxPacket:
 		return fmt.Errorf("the broker sends a packet of %d bytes, and was told to send at most %d", size, maxPacket)
 	case publish:
+		select {
+		case <-g.opened:
+		case <-g.ctx.Done():
+			return context.Cause(g.ctx)
+		}
 		if err := g.room.take(g.ctx, size); err != nil {
 			return err
 		}

@@ -76,7 +76,8 @@ func (s *source) Run(ctx context.Context, emit sources.Emit) error {
 	commit, release := untilCommitted(told, ctx)
 	defer release()
 	arrived, room := make(chan *paho.Publish, s.window()), newBudget(roomBytes)
-	client := paho.NewClient(paho.ClientConfig{ClientID: s.s.ClientID, Conn: packets.NewThreadSafeConn(newGate(ctx, nc, room)), EnableManualAcknowledgment: true, SendAcksInterval: acksEvery,
+	wire := newGate(ctx, nc, room)
+	client := paho.NewClient(paho.ClientConfig{ClientID: s.s.ClientID, Conn: packets.NewThreadSafeConn(wire), EnableManualAcknowledgment: true, SendAcksInterval: acksEvery,
 		PacketTimeout: dialWithin,
 		OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(p paho.PublishReceived) (bool, error) {
 			if ctx.Err() != nil { // not one behind another that was left
@@ -96,6 +97,7 @@ func (s *source) Run(ctx context.Context, emit sources.Emit) error {
 	if err := s.connect(ctx, client); err != nil {
 		return errors.Join(err, ignoreClosed(nc.Close()))
 	}
+	wire.open()
 	settled, settling := make(chan error, 1), sync.WaitGroup{}
 	defer settling.Wait()
 	defer func() { <-client.Done() }()

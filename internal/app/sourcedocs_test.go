@@ -126,8 +126,8 @@ func secretForms(schema []byte) string {
 func providerDocs() []byte {
 	var b bytes.Buffer
 	b.WriteString("\n## Answers\n\nThe answer comes after the event is committed, within the time that the sender allows; an event that no rule wants is good as well. " +
-		"An id that was committed within the last hour is answered the same and not stored again (10,000 ids a source, forgotten by a restart). " +
-		"While a signature is good, which is up to twice the `tolerance`, more of them are known, up to 100,000 a source: at the default of 5 minutes that is enough " +
+		"An id that was committed within the last hour is answered the same and not stored again (10,000 ids a source, forgotten by a restart and when the source sends to another bus). " +
+		"While a signature is good, which is up to twice the `tolerance` (of Amazon SNS, a day), more of them are known, up to 100,000 a source: at the default of 5 minutes that is enough " +
 		"for 166 events a second, and beyond that who has recorded a request could send it again within these ten minutes. What is not proved is " +
 		"answered with 401 or 403, before its body is read if the header alone shows it: it is counted (`rejected` in the status, `rialto_hook_requests_total`), logged at most every ten seconds, and not stored. " +
 		"Fifty of these a second, of all sources together, are answered at once, the others after a second; with 4096 of them waiting, connections are closed " +

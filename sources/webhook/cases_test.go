@@ -673,6 +673,27 @@ func TestOddContentTypes(t *testing.T) {
 	}
 }
 
+// A message of SNS is good for a day, and as long it is known.
+func TestSNSMessagesAreKnownWhileTheyAreGood(t *testing.T) {
+	var ahead atomic.Int64 // of the clock
+	s, v := senderOf("aws-sns"), &vault{}
+	w := newWorld(t, s.config, func(o *sources.Options) {
+		v.edit(o)
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	})
+	body, header := s.payload(1, time.Now())
+	first := time.Now()
+	for _, after := range []time.Duration{0, 2 * time.Hour, 23 * time.Hour} {
+		ahead.Store(int64(after))
+		if status, answer := w.send(t, s.sign(t, w.url, body, header, first)); status != http.StatusOK {
+			t.Errorf("after %s: answered %d %s", after, status, answer)
+		}
+		if n := w.log.Asked(); n != 1 {
+			t.Errorf("after %s: %d events were handed over", after, n)
+		}
+	}
+}
+
 // A CloudEvent that is none is the sender's to mend: it is answered so, and nothing is wrong with the source.
 func TestCloudEventsThatAreNone(t *testing.T) {
 	w := newWorld(t, fixed(`{"provider":"generic","bearer":{"value":"t"}}`), nil)

@@ -28,19 +28,18 @@ type seen struct {
 	head  int
 }
 
-// newSeen makes one for requests that are good within a tolerance of the time that they say, before and after it.
-func newSeen(now func() time.Time, tolerance time.Duration) *seen {
+// newSeen makes one for requests that may be good for so long.
+func newSeen(now func() time.Time, good time.Duration) *seen {
 	s := &seen{now: now, when: make(map[event.Key]time.Time)}
-	s.tolerate(tolerance)
+	s.stay(good)
 	return s
 }
 
-// tolerate changes the tolerance.
-func (s *seen) tolerate(tolerance time.Duration) {
+// stay changes how long a request may be good.
+func (s *seen) stay(good time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.good = 2 * tolerance
-	s.long = max(seenFor, s.good)
+	s.good, s.long = good, max(seenFor, good)
 }
 
 func (s *seen) has(k event.Key) bool {

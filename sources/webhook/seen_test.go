@@ -14,7 +14,7 @@ import (
 // while there is room, and an hour at most.
 func TestIDsAreKnownWhileTheyAreGood(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	s := newSeen(func() time.Time { return now }, 5*time.Minute)
+	s := newSeen(func() time.Time { return now }, 10*time.Minute)
 	key := func(i int) event.Key { return (&event.Event{Source: "/s", ID: strconv.Itoa(i)}).Key() }
 	next := 0
 	add := func(n int) {
@@ -61,7 +61,7 @@ func TestIDsAreKnownWhileTheyAreGood(t *testing.T) {
 // A tolerance of more than half an hour is longer than the hour that ids are known else.
 func TestIDsAreKnownForALongTolerance(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	s := newSeen(func() time.Time { return now }, time.Hour)
+	s := newSeen(func() time.Time { return now }, 2*time.Hour)
 	k := (&event.Event{Source: "/s", ID: "1"}).Key()
 	s.add(k)
 	if now = now.Add(2*time.Hour - time.Nanosecond); !s.has(k) {

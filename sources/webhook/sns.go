@@ -22,7 +22,7 @@ import (
 
 // sns is Amazon SNS over HTTPS, https://docs.aws.amazon.com/sns/latest/dg/sns-verify-signature-of-message.html.
 var sns = &provider{
-	name: "aws-sns", title: "Amazon SNS", fields: []string{"topics"}, within: 14 * time.Second, status: http.StatusOK,
+	name: "aws-sns", title: "Amazon SNS", fields: []string{"topics"}, within: 14 * time.Second, age: snsAge, status: http.StatusOK,
 	doc: "Subscribe the URL of the hook to a topic, protocol HTTPS, without raw message delivery (which is not signed). `topics` lists the ARNs: " +
 		"everybody's topics are signed by the same Amazon. The subscription is confirmed by itself. `type` is `com.amazonaws.sns.Notification` and so on, `source` " +
 		"the subscription's ARN, `subject` the message's.",

@@ -39,6 +39,7 @@ type provider struct {
 	// fields are the members of the config that it needs; optional ones it may have beside those that all have.
 	fields, optional []string
 	within           time.Duration // how long it waits for an answer
+	age              time.Duration // how old a good request may be; 0 = the tolerance
 	status           int           // of the answer to what was stored
 	check            func(c *config) error
 	open             func(h *hook) (receiver, error)
@@ -65,7 +66,8 @@ func newHook(cfg json.RawMessage, env sources.Env) (sources.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &hook{env: env, s: s, provider: s.provider, seen: newSeen(env.Now, s.tolerance), unclear: newSeen(env.Now, s.tolerance)}
+	h := &hook{env: env, s: s, provider: s.provider}
+	h.seen, h.unclear = newSeen(env.Now, h.good()), newSeen(env.Now, h.good())
 	h.room.left.Store(roomBytes)
 	if h.receive, err = s.provider.open(h); err != nil {
 		return nil, err
@@ -86,9 +88,12 @@ func (h *hook) Inherit(before sources.HookHandler) {
 		return
 	}
 	h.seen, h.unclear = old.seen, old.unclear
-	h.seen.tolerate(h.s.tolerance)
-	h.unclear.tolerate(h.s.tolerance)
+	h.seen.stay(h.good())
+	h.unclear.stay(h.good())
 }
+
+// good is how long a request may be proved again: from what it may be ahead of us until it is too old.
+func (h *hook) good() time.Duration { return h.s.tolerance + max(h.s.tolerance, h.provider.age) }
 
 // ServeHook is sources.HookHandler.ServeHook.
 func (h *hook) ServeHook(w http.ResponseWriter, r *http.Request, emit sources.Emit) error {

@@ -5,18 +5,22 @@ package rules
 import (
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
-// replaced are functions of the expression language whose own form has a random order, or a result without bounds.
+// replaced are functions of the expression language whose own form has a random order, or a result or a cost without bounds.
 var replaced = map[string]func(params ...any) (any, error){
 	"keys":    sortedKeys,
 	"values":  sortedValues,
 	"replace": boundedReplace,
 	"repeat":  boundedRepeat,
 	"join":    boundedJoin,
+	"uniq":    linearUniq,
 }
 
 // maxBuilt is the longest text that one function may make, in bytes.
@@ -132,4 +136,61 @@ func boundedJoin(params ...any) (any, error) {
 		}
 	}
 	return b.String(), nil
+}
+
+// linearUniq returns the elements of a list without those that are equal to one before. The language's own compares each with all
+// of them.
+func linearUniq(params ...any) (any, error) {
+	if len(params) != 1 {
+		return nil, fmt.Errorf("uniq takes one list")
+	}
+	list := reflect.ValueOf(params[0])
+	if list.Kind() != reflect.Slice {
+		return nil, fmt.Errorf("uniq takes a list, this is %s", kindOfNative(params[0]))
+	}
+	seen, out := map[string]bool{}, []any{}
+	var key []byte
+	for i := range list.Len() {
+		v := list.Index(i).Interface()
+		if key = appendIdentity(key[:0], v); !seen[string(key)] {
+			seen[string(key)] = true
+			out = append(out, v)
+		}
+	}
+	return out, nil
+}
+
+// appendIdentity appends what is the same for values that are equal, and for no others. Numbers are equal by their value.
+func appendIdentity(dst []byte, v any) []byte {
+	switch v := v.(type) {
+	case nil:
+		return append(dst, "null"...)
+	case string:
+		return appendString(dst, v)
+	case float64:
+		if v == math.Trunc(v) && math.Abs(v) < 1<<63 {
+			return strconv.AppendInt(dst, int64(v), 10)
+		}
+		return strconv.AppendFloat(dst, v, 'g', -1, 64)
+	case time.Time:
+		return v.UTC().AppendFormat(append(dst, "time "...), time.RFC3339Nano)
+	case map[string]any:
+		dst = append(dst, '{')
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			dst = append(appendIdentity(append(appendString(dst, name), ':'), v[name]), ',')
+		}
+		return append(dst, '}')
+	}
+	switch list := reflect.ValueOf(v); {
+	case list.Kind() == reflect.Slice:
+		dst = append(dst, '[')
+		for i := range list.Len() {
+			dst = append(appendIdentity(dst, list.Index(i).Interface()), ',')
+		}
+		return append(dst, ']')
+	case list.Kind() == reflect.Int64 && list.Type() == reflect.TypeFor[time.Duration]():
+		return fmt.Append(append(dst, "duration "...), v)
+	default: // whole numbers, true and false
+		return fmt.Append(dst, v)
+	}
 }

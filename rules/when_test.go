@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/rules"
@@ -30,6 +31,10 @@ func TestWhen(t *testing.T) {
 		{`data?.deep?.er == nil`, true, ""},
 		{`len(keys(data)) == 2 and keys(data)[0] == "door"`, true, ""},
 		{`any(values(data), # == "closed")`, true, ""},
+		{`uniq([1, "1", 1.0, nil, true, "true", 1.5, 1.5, nil, [1, "a"], [1.0, "a"], ["1a"]]) == [1, "1", nil, true, "true", 1.5, [1, "a"], ["1a"]]`, true, ""},
+		{`len(uniq([{"a": 1, "b": [2]}, {"b": [2], "a": 1}, {"a": 1}, {"a": "1"}, time, date("2026-11-30T00:00:00Z"), time, duration("1h"), duration("60m")])) == 6`, true, ""},
+		{`uniq(map(1..3, # % 2)) == [1, 0] && 2 in uniq(split("a b", " ") | map(2))`, true, ""},
+		{`len(uniq(subject)) == 1`, false, "uniq takes a list, this is a string"},
 		{`data.temperature`, false, "bool(float64)"},
 		{`data.door`, false, "bool(string)"},
 		{`data.nothing > 5`, false, "line 1"},
@@ -96,6 +101,24 @@ func TestWhenOfData(t *testing.T) {
 	}
 	if got, err := x.MatchDocument([]byte(`{"data":{"n":1}}`), nil, nil); err != nil || len(got) != 1 {
 		t.Errorf("MatchDocument = %v, %v; want a match", got, err)
+	}
+}
+
+// What a device sends in a list does not hold the events behind it up for minutes.
+func TestUniqOfMany(t *testing.T) {
+	var list strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&list, ",%d", i)
+	}
+	r := mustRule(t, `{"name":"r","targets":[{"target":"t"}],"pattern":{"type":["t"]},"when":"len(uniq(data)) == 100001"}`)
+	x, err := rules.Compile([]*rules.Rule{r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	got, err := x.Match(&event.Event{ID: "1", Source: "/s", Type: "t", Data: []byte(`["a"` + list.String() + `]`)}, nil, nil)
+	if took := time.Since(began); err != nil || len(got) != 1 || took > 20*time.Second {
+		t.Errorf("%d matches, %v, after %v", len(got), err, took)
 	}
 }
 

@@ -21,6 +21,7 @@ var replaced = map[string]func(params ...any) (any, error){
 	"repeat":  boundedRepeat,
 	"join":    boundedJoin,
 	"uniq":    linearUniq,
+	"flatten": linearFlatten,
 }
 
 // maxBuilt is the longest text that one function may make, in bytes.
@@ -158,6 +159,38 @@ func linearUniq(params ...any) (any, error) {
 		}
 	}
 	return out, nil
+}
+
+// linearFlatten returns the elements of a list and of all lists in it. The language's own copies what is inside once for each level.
+func linearFlatten(params ...any) (any, error) {
+	if len(params) != 1 {
+		return nil, fmt.Errorf("flatten takes one list")
+	}
+	list := reflect.ValueOf(params[0])
+	if list.Kind() != reflect.Slice {
+		return nil, fmt.Errorf("flatten takes a list, this is %s", kindOfNative(params[0]))
+	}
+	out, err := appendFlat([]any{}, list)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func appendFlat(dst []any, list reflect.Value) (_ []any, err error) {
+	for i := range list.Len() {
+		v := list.Index(i).Interface()
+		if inner := reflect.ValueOf(v); inner.Kind() == reflect.Slice {
+			if dst, err = appendFlat(dst, inner); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if dst = append(dst, v); len(dst) > maxMemoryUnits {
+			return nil, errList
+		}
+	}
+	return dst, nil
 }
 
 // appendIdentity appends what is the same for values that are equal, and for no others. Numbers are equal by their value.

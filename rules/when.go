@@ -230,6 +230,7 @@ type budget struct {
 var (
 	errSteps = errors.New("it takes too many steps")
 	errText  = errors.New("it builds too much text")
+	errList  = errors.New("it builds too long a list")
 	errTime  = errors.New("it takes too long")
 )
 

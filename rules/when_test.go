@@ -4,6 +4,7 @@ package rules_test
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,9 @@ func TestWhen(t *testing.T) {
 		{`uniq([1, "1", 1.0, nil, true, "true", 1.5, 1.5, nil, [1, "a"], [1.0, "a"], ["1a"]]) == [1, "1", nil, true, "true", 1.5, [1, "a"], ["1a"]]`, true, ""},
 		{`len(uniq([{"a": 1, "b": [2]}, {"b": [2], "a": 1}, {"a": 1}, {"a": "1"}, time, date("2026-11-30T00:00:00Z"), time, duration("1h"), duration("60m")])) == 6`, true, ""},
 		{`uniq(map(1..3, # % 2)) == [1, 0] && 2 in uniq(split("a b", " ") | map(2))`, true, ""},
+		{`flatten([1, [2, [], ["a", nil]], 1..2]) == [1, 2, "a", nil, 1, 2]`, true, ""},
+		{`let r = map(1..1000, #); len(flatten(map(1..500, r))) > 0`, false, "too long a list"},
+		{`len(flatten(subject)) == 1`, false, "flatten takes a list, this is a string"},
 		{`len(uniq(subject)) == 1`, false, "uniq takes a list, this is a string"},
 		{`data.temperature`, false, "bool(float64)"},
 		{`data.door`, false, "bool(string)"},
@@ -119,6 +123,24 @@ func TestUniqOfMany(t *testing.T) {
 	got, err := x.Match(&event.Event{ID: "1", Source: "/s", Type: "t", Data: []byte(`["a"` + list.String() + `]`)}, nil, nil)
 	if took := time.Since(began); err != nil || len(got) != 1 || took > 20*time.Second {
 		t.Errorf("%d matches, %v, after %v", len(got), err, took)
+	}
+}
+
+// A list deep inside of others is copied once, and not at each level.
+func TestFlattenOfDeepLists(t *testing.T) {
+	const deep = 900
+	r := mustRule(t, `{"name":"r","targets":[{"target":"t"}],"pattern":{"type":["t"]},"when":"len(flatten(data)) == 50000"}`)
+	x, err := rules.Compile([]*rules.Rule{r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := strings.Repeat("[", deep) + strings.TrimSuffix(strings.Repeat("1,", 50_000), ",") + strings.Repeat("]", deep)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	got, err := x.Match(&event.Event{ID: "1", Source: "/s", Type: "t", Data: []byte(data)}, nil, nil)
+	runtime.ReadMemStats(&after)
+	if made := after.TotalAlloc - before.TotalAlloc; err != nil || len(got) != 1 || made > 200<<20 {
+		t.Errorf("%d matches, %v, with %d bytes", len(got), err, made)
 	}
 }
 

@@ -12,6 +12,7 @@ package secret
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
@@ -385,13 +386,29 @@ func References(doc json.RawMessage) []Reference {
 	return all
 }
 
-// Forms returns a secret in the forms in which a far side may repeat it: as it is, and as it stands in a URL, a form and JSON.
+// Forms returns a secret in the forms in which a far side may repeat it, each once: as it is, and as it stands in a URL, a form, XML and
+// JSON, of which some write &, < and >, and others /, with a backslash.
 func Forms(text string) []string {
-	quoted, err := json.Marshal(text)
-	if err != nil {
-		quoted = []byte(`""`) // which no text gives
+	var x bytes.Buffer
+	_ = xml.EscapeText(&x, []byte(text)) // a Buffer takes all
+	forms := []string{text, url.QueryEscape(text), url.PathEscape(text), x.String(), strings.ReplaceAll(x.String(), "&#34;", "&quot;")}
+	for _, s := range []string{inJSON(text, true), inJSON(text, false)} {
+		forms = append(forms, s, strings.ReplaceAll(s, "/", `\/`))
 	}
-	return []string{text, url.QueryEscape(text), url.PathEscape(text), string(quoted[1 : len(quoted)-1])}
+	slices.Sort(forms)
+	return slices.Compact(forms)
+}
+
+// inJSON is a text as it stands between the quotes of a JSON string, with or without what HTML could take for its own.
+func inJSON(text string, html bool) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(html)
+	if e.Encode(text) != nil {
+		return text
+	}
+	quoted := strings.TrimSuffix(b.String(), "\n")
+	return quoted[1 : len(quoted)-1]
 }
 
 // Lookalikes lists, as JSON pointers in order, the objects in a part of a document that count as secrets wherever documents are

@@ -3,6 +3,7 @@
 package http_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -223,6 +224,28 @@ answer: {path: $.code, equals: [0, "ok"], permanent: [21211]}
 }
 
 // What the templates look at is told, with where they stand.
+// A far side that repeats what it was sent, as it was or as its own JSON has it, tells no secret to those who look at attempts.
+func TestSecretsThatComeBack(t *testing.T) {
+	for name, c := range map[string]struct{ config, answer string }{
+		"JSON":      {`body: {json: {key: "${secret.key}"}}`, ""},
+		"XML":       {"contentType: text/xml\n" + `body: {text: "<key>${secret.key}</key>"}`, ""},
+		"a form":    {`body: {form: {key: "${secret.key}"}}`, ""},
+		"a URL":     {`body: {text: "${secret.key}"}`, "k&y%221%2F2%3C3"},
+		"their own": {`body: {text: "${secret.key}"}`, `{"error":"no such key: k&y\"1\/2<3"}`},
+	} {
+		var requests *[]got
+		to := ""
+		to, requests = far(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			io.WriteString(w, cmp.Or(c.answer, (*requests)[0].body))
+		})
+		res, err := deliver(t, target(t, "url: "+to+"\n"+c.config+"\nsecrets: {key: {value: 'k&y\"1/2<3'}}"), `{}`)
+		if err == nil || !strings.Contains(res.Head, "[redacted]") || strings.Contains(res.Head, "1/2") || strings.Contains(res.Head, `1\/2`) || strings.Contains(res.Head, "1%2F2") {
+			t.Errorf("%s: %v, head %q", name, err, res.Head)
+		}
+	}
+}
+
 func TestReads(t *testing.T) {
 	made := target(t, `
 url: https://h.example/${data.account}?q=${subject}

@@ -245,11 +245,11 @@ func TestHide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{u.String(), "/services/T0/abcdefghijklmnop?access_token=a%2Fb%2Fc&x=1", "abcdefghijklmnop", "a%2Fb%2Fc", "secret", "a/b/c"}
+	want := []string{u.String(), "/services/T0/abcdefghijklmnop?access_token=a%2Fb%2Fc&x=1", "abcdefghijklmnop", "a%2Fb%2Fc", `a\/b\/c`, "secret", "a/b/c"}
 	if diff := cmp.Diff(want, notice.Hide(u, "secret", "x")); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"k%22%3C+%26", "k%22%3C%20&", `k\"\u003c \u0026`, `k"< &`}, notice.Forms(`k"< &`), cmpopts.SortSlices(strings.Compare)); diff != "" {
+	if diff := cmp.Diff([]string{"k%22%3C+%26", "k%22%3C%20&", `k\"\u003c \u0026`, `k\"< &`, "k&#34;&lt; &amp;", "k&quot;&lt; &amp;", `k"< &`}, notice.Forms(`k"< &`), cmpopts.SortSlices(strings.Compare)); diff != "" {
 		t.Error(diff)
 	}
 }

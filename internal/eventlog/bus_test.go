@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -300,6 +302,30 @@ func TestSearch(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// The server answers nobody while it removes blocks, and an append that it does not answer in time closes the log: a trim of
+// many lets appends through after a few.
+func TestLongTrimLetsAppendsThrough(t *testing.T) {
+	dir := t.TempDir()
+	var left atomic.Int64 // block files after the last sync of a trim
+	var most atomic.Int64 // that went without one
+	look := func(*os.File) error {
+		files, err := filepath.Glob(filepath.Join(eventlog.BlockDir(dir, "t"), "*.blk"))
+		n := int64(len(files))
+		most.Store(max(most.Load(), left.Swap(n)-n))
+		return err
+	}
+	s := openStream(t, open(t, eventlog.Options{Dir: dir, Sync: look}), "t")
+	appendRaw(t, s, 160, 1_000_000)
+	size := s.Info().Bytes
+	tr, err := s.Trim(t.Context(), eventlog.TrimPolicy{MaxBytes: 1, Protect: math.MaxUint64})
+	if err != nil || tr.Blocks < 16 || tr.First != s.First() || s.Info().Bytes != size-tr.Bytes {
+		t.Errorf("Trim = %+v, %v; %+v is left of %d bytes", tr, err, s.Info(), size)
+	}
+	if n := most.Load(); n < 1 || n > 8 {
+		t.Errorf("%d of %d blocks went at a time", n, tr.Blocks)
 	}
 }
 

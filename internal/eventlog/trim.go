@@ -34,6 +34,10 @@ type Trimmed struct {
 // keepBlocks is how many of the newest blocks a trim never touches.
 const keepBlocks = 2
 
+// trimStep is how many blocks the server removes at a time. It reads each of them, and answers nobody meanwhile: an append that it
+// does not answer for Options.ackTimeout would close the log.
+const trimStep = 8
+
 // storedBy returns a time by which all before the first of some blocks was stored: when that block was begun, or a later one if the
 // clock was ahead at that time; now if it was so all along.
 func storedBy(list []*block, now time.Time) time.Time {
@@ -45,8 +49,8 @@ func storedBy(list []*block, now time.Time) time.Time {
 	return now
 }
 
-// Trim removes whole old blocks. It stops at the first block that must stay. It blocks while the files are removed;
-// appends wait meanwhile.
+// Trim removes whole old blocks, the oldest first. It stops at the first block that must stay. It blocks while the files are
+// removed; appends wait for some of them at a time. After an error a part may be gone.
 func (s *Stream) Trim(ctx context.Context, p TrimPolicy) (Trimmed, error) {
 	s.trimming.Lock()
 	defer s.trimming.Unlock()
@@ -92,6 +96,26 @@ func (s *Stream) Trim(ctx context.Context, p TrimPolicy) (Trimmed, error) {
 			return Trimmed{First: s.First()}, err
 		}
 	}
+	var gone Trimmed
+	var err error
+	for at := 0; at < n && err == nil; {
+		at = min(at+trimStep, n)
+		err = s.purge(ctx, list[at].first)
+		// What is gone is gone also after an error: the server may not have said so in time.
+		for left := s.blocks.first(); gone.Blocks < at && list[gone.Blocks].first < left; gone.Blocks++ {
+			gone.Bytes += sizes[gone.Blocks]
+			s.bytes.Add(-sizes[gone.Blocks]) // what is appended meanwhile counts itself
+		}
+	}
+	gone.First = s.First()
+	if err != nil {
+		return gone, fmt.Errorf("trim stream %s: %w", s.name, err)
+	}
+	return gone, nil
+}
+
+// purge removes the blocks before a sequence, which is the first of a block. Nothing is appended meanwhile.
+func (s *Stream) purge(ctx context.Context, first uint64) error {
 	s.firstSeq.Store(first) // readers get ErrGone before the files go
 	err := s.syncer.exclusive(func() error {
 		st, err := s.log.js.Stream(ctx, s.name)
@@ -107,9 +131,5 @@ func (s *Stream) Trim(ctx context.Context, p TrimPolicy) (Trimmed, error) {
 	if at := s.blocks.first(); at > 0 {
 		s.firstSeq.Store(at)
 	}
-	if err != nil {
-		return Trimmed{First: s.First()}, fmt.Errorf("trim stream %s: %w", s.name, err)
-	}
-	s.bytes.Add(left - total) // what is appended meanwhile counts itself
-	return Trimmed{First: s.First(), Blocks: n, Bytes: total - left}, nil
+	return err
 }

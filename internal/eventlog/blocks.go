@@ -126,7 +126,7 @@ func blockFiles(dir string) ([]uint32, error) {
 	return out, nil
 }
 
-// refresh reads the directory. Blocks that are known keep their checkpoints.
+// refresh reads the directory. Blocks that are known keep their checkpoints. A block that is added meanwhile stays.
 func (b *blocks) refresh() error {
 	files, err := blockFiles(b.dir)
 	if err != nil {
@@ -151,8 +151,13 @@ func (b *blocks) refresh() error {
 		}
 	}
 	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, k := range b.list {
+		if len(files) == 0 || k.index > files[len(files)-1] { // was added meanwhile
+			list = append(list, k)
+		}
+	}
 	b.list = list
-	b.mu.Unlock()
 	return nil
 }
 

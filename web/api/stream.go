@@ -124,8 +124,15 @@ func (a *API) topics(w *reply, r *http.Request) ([]topic, string, error) {
 	if from == "" || from == "now" {
 		return out, q.text("type"), nil
 	}
+	ends := slices.Clone(out)
 	if why := resume(out, from, name == "from"); why != "" {
 		return nil, "", fault.Invalidf(fault.Pointer(name), "%s", why)
+	}
+	for i, t := range out {
+		if t.pos.Seq > ends[i].pos.Seq { // the log is an older one: what gets these positions now would be passed over
+			return nil, "", &httpError{kind: problemGone, detail: t.pos.String() + " is behind the end of the log, which is " + ends[i].pos.String() +
+				": say where to begin, without Last-Event-ID"}
+		}
 	}
 	return out, q.text("type"), nil
 }

@@ -219,6 +219,8 @@ func TestStreamRefuses(t *testing.T) {
 		{"topics=events:default&from=EV_devices:1", "", 400, "invalid", "/from"},
 		{"topics=events:default&from=EV_default:-1", "", 400, "invalid", "/from"},
 		{"topics=events:default", "EV_default:x", 400, "invalid", "/Last-Event-ID"},
+		{"topics=events:default", "EV_default:1", 410, "gone", ""}, // there is none: the log was another one
+		{"topics=events:default&from=EV_default:2", "", 410, "gone", ""},
 	} {
 		var header []string
 		if c.header != "" {

@@ -153,7 +153,7 @@ func (b *blocks) refresh() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, k := range b.list {
-		if len(files) == 0 || k.index > files[len(files)-1] { // was added meanwhile
+		if len(list) == 0 || k.index > list[len(list)-1].index { // was added meanwhile
 			list = append(list, k)
 		}
 	}
@@ -174,8 +174,10 @@ func (b *blocks) add(index uint32) (bool, error) {
 		return false, err
 	}
 	b.mu.Lock()
-	b.list = append(slices.Clip(b.list), k)
-	b.mu.Unlock()
+	defer b.mu.Unlock()
+	if n := len(b.list); n == 0 || b.list[n-1].index < index { // a refresh may have found it meanwhile
+		b.list = append(slices.Clip(b.list), k)
+	}
 	return true, nil
 }
 

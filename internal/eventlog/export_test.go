@@ -136,3 +136,6 @@ func (x Blocks) Has(seq uint64) bool {
 	found, err := x.b.get(seq, func(*record) {})
 	return found && err == nil
 }
+
+// Len is how many blocks are known.
+func (x Blocks) Len() int { return len(x.b.snapshot()) }

@@ -202,3 +202,54 @@ func TestWhatWasDeliveredMeanwhileIsNotClaimed(t *testing.T) {
 		t.Errorf("claim of the next: %+v, %v", claimed, err)
 	}
 }
+
+// What has come out of a range is parked before the lane is told. What follows it must not have its turn in between.
+func TestWhatComesOutOfARangeHasItsTurnFirst(t *testing.T) {
+	j, err := journal.Open(journal.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	now := time.Now()
+	b := &Bridge{o: Options{Journal: j, Now: func() time.Time { return now }}}
+	l := newLane(b, &targets.Definition{Name: "ops"}, nil)
+	p := &path{b: b, name: "default", track: newTracker(0), recorderDone: make(chan struct{})}
+	p.ctx, p.cancel = context.WithCancel(t.Context())
+	p.resumed.Store(true)
+	p.rec = newRecorder(p, nil, 0) // nobody writes: the test does
+	record := uint64(0)
+	write := func() {
+		record++
+		if err := j.Apply("default", record, p.rec.enc.Take()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	route := journal.Route{Rule: "all", Target: "ops"}
+	p.rec.enc.Routed(journal.Routed{Seq: 1, Ranged: []journal.Route{route}})
+	p.rec.enc.Routed(journal.Routed{Seq: 2, Routes: []journal.Route{route}})
+	p.rec.enc.Outcome(journal.Outcome{Seq: 2, Route: route, State: journal.Parked, At: now, Due: now, Key: 7})
+	write()
+	l.parkedIn(p, 7, 2, now, false)
+	close(p.recorderDone) // nobody waits for the record
+	if err := p.takeOut(l, journal.Taking{Target: "ops", To: 1, At: now, Deliveries: []journal.Taken{{Seq: 1, Route: route, Key: 7}}}); err == nil {
+		t.Error("the record was not awaited")
+	}
+	write()
+	look := func() *task {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if err := l.loadLines(); err != nil {
+			t.Error(err)
+		}
+		return l.order.lines[7].head
+	}
+	if head := look(); head != nil {
+		t.Errorf("before the lane knows what was parked, event %d has its turn", head.seq)
+	}
+	for _, told := range p.rec.waiting {
+		told()
+	}
+	if head := look(); head == nil || head.seq != 1 {
+		t.Errorf("the first of the line is %+v, want that of the range", head)
+	}
+}

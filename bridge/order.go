@@ -113,16 +113,16 @@ func (o *order) follow(ln *line) []*task {
 	o.behind -= len(all)
 	ln.behind = nil
 	for _, t := range all {
-		o.onWay(ln, t)
+		o.onWay(ln, t.seq)
 	}
 	return all
 }
 
 // onWay says that a delivery is about to be parked.
-func (o *order) onWay(ln *line, t *task) {
+func (o *order) onWay(ln *line, seq uint64) {
 	o.setParked(ln, true)
-	ln.way = append(ln.way, t.seq)
-	ln.from = min(ln.from, t.seq)
+	ln.way = append(ln.way, seq)
+	ln.from = min(ln.from, seq)
 	ln.changed = true
 }
 
@@ -190,7 +190,7 @@ func (l *lane) queue(t *task, reason string, due time.Time) ([]*task, string, ti
 		return nil, "", time.Time{}
 	}
 	park := append(o.follow(ln), t)
-	o.onWay(ln, t)
+	o.onWay(ln, t.seq)
 	return park, reason, due
 }
 
@@ -342,6 +342,21 @@ func (l *lane) linesOf(p *path) error {
 	})
 }
 
+// comeOut says that deliveries are about to be parked which come out of a range. They are in the views before parkedIn is called, and what
+// follows them is not to have its turn in between.
+func (l *lane) comeOut(p *path, list []journal.Taken) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || p.ctx.Err() != nil {
+		return
+	}
+	for _, d := range list {
+		if d.Key != 0 {
+			l.order.onWay(l.order.of(p, d.Key), d.Seq)
+		}
+	}
+}
+
 // parkedIn says that something is parked in a line.
 func (l *lane) parkedIn(p *path, key, seq uint64, due time.Time, failed bool) {
 	l.mu.Lock()
@@ -350,6 +365,9 @@ func (l *lane) parkedIn(p *path, key, seq uint64, due time.Time, failed bool) {
 		return
 	}
 	ln := l.order.of(p, key)
+	if i := slices.Index(ln.way, seq); i >= 0 {
+		ln.way = slices.Delete(ln.way, i, i+1)
+	}
 	ln.changed, ln.from = true, min(ln.from, seq)
 	if l.order.setParked(ln, true); ln.index < 0 && !ln.loading && ln.head == nil {
 		ln.due, ln.failed = due, failed
@@ -396,7 +414,7 @@ func (l *lane) overdueLines(queued []*task, old func(*task) bool) (all []*task) 
 		case ln.head != nil && taken[ln.head]:
 			t := ln.head
 			ln.head = nil
-			l.order.onWay(ln, t)
+			l.order.onWay(ln, t.seq)
 			ln.due = l.b.o.Now()
 			all = append(append(all, t), l.order.follow(ln)...)
 		case slices.ContainsFunc(ln.behind, old):

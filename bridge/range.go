@@ -174,11 +174,17 @@ func (p *path) take(l *lane, r journal.Range, limit int) (int, error) {
 			}
 		}
 	}
+	return len(t.Deliveries), p.takeOut(l, t)
+}
+
+// takeOut writes down what comes out of a range, and blocks until that is in the views.
+func (p *path) takeOut(l *lane, t journal.Taking) error {
+	l.comeOut(p, t.Deliveries)
 	if !p.rec.add(func(e *journal.Encoder) { e.Taking(t) }, func() { p.taken(l, t) }) {
-		return 0, errEnded
+		return errEnded
 	}
 	defer l.takes.Add(1)
-	return len(t.Deliveries), p.rec.sync(p.ctx)
+	return p.rec.sync(p.ctx)
 }
 
 // taken is called, by the recorder, when deliveries have come out of a range. They are due from then on; where their target or rule was
@@ -187,6 +193,9 @@ func (p *path) taken(l *lane, t journal.Taking) {
 	l.expect(t.At)
 	removed := l.isRemoved()
 	for _, d := range t.Deliveries {
+		if d.Key != 0 {
+			l.parkedIn(p, d.Key, d.Seq, p.b.o.Now(), false)
+		}
 		o := journal.Outcome{Seq: d.Seq, Route: d.Route, State: journal.Cancelled, At: p.b.o.Now()}
 		switch {
 		case removed:
@@ -194,9 +203,6 @@ func (p *path) taken(l *lane, t journal.Taking) {
 		case p.isDeleted(d.Route.Rule, d.Seq):
 			o.Reason = reasonRuleDeleted
 		default:
-			if d.Key != 0 {
-				l.parkedIn(p, d.Key, d.Seq, p.b.o.Now(), false)
-			}
 			continue
 		}
 		p.rec.addNow(func(e *journal.Encoder) { e.Outcome(o) }, nil)

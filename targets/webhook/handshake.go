@@ -65,7 +65,7 @@ type consent struct {
 	Granted     bool      // events may be sent
 	Rate        int       // requests a minute that may be sent; 0 = any number
 	Status      int       // of the answer; 0 = there was none
-	At          time.Time // when that was
+	At          time.Time // when that was; zero = it was not asked to the end yet
 	Token       string    // who knows it may agree later; "" = nobody
 	Later       bool      // that has happened
 }
@@ -99,16 +99,26 @@ func (h *handshake) agreed(ctx context.Context) error {
 		a = h.recall(ctx)
 	}
 	if !h.fresh(a) {
+		token := h.tokenOf(a)
+		if token != "" && (!h.current(a) || a.Token != token) { // it is good from when it may be read, whatever becomes of the answer
+			h.keep(ctx, &consent{URL: h.w.settings.url, Origin: h.Origin, Asked: h.Rate, Token: token})
+		}
 		var err *targets.Error
-		if a, err = h.answerTo(ctx, h.tokenOf(a)); err != nil {
+		if a, err = h.answerTo(ctx, token); err != nil {
 			return err
 		}
-		if err := h.remember(ctx, a); err != nil {
-			h.w.env.Logger.Warn("what the target has agreed to is not written down, it is asked again after a restart", slog.Any("err", err))
-		}
+		h.keep(ctx, a)
 	}
 	h.answer.Store(a)
 	return h.verdict(a)
+}
+
+// keep has a be what is known, and writes it down.
+func (h *handshake) keep(ctx context.Context, a *consent) {
+	h.answer.Store(a)
+	if err := h.remember(ctx, a); err != nil {
+		h.w.env.Logger.Warn("what the target has agreed to is not written down, it is asked again after a restart", slog.Any("err", err))
+	}
 }
 
 // fresh reports whether an answer is to what would be asked now, and not too old.
@@ -269,7 +279,7 @@ func (h *handshake) remember(ctx context.Context, a *consent) error {
 func (h *handshake) pace() targets.RateLimit {
 	a := h.answer.Load()
 	switch {
-	case a == nil, !a.Granted && h.Mode == handshakeRequired:
+	case a == nil, a.At.IsZero(), !a.Granted && h.Mode == handshakeRequired:
 		return targets.RateLimit{PerSecond: 1, Burst: 1}
 	case (a.Granted || a.Status == 0) && a.Rate > 0:
 		perSecond := float64(a.Rate) / 60
@@ -282,7 +292,7 @@ func (h *handshake) pace() targets.RateLimit {
 func (h *handshake) warning() string {
 	a := h.answer.Load()
 	switch {
-	case a == nil || a.Granted:
+	case a == nil || a.At.IsZero() || a.Granted:
 		return ""
 	case h.Mode == handshakeRequired:
 		return "the target has not agreed to be sent events, so none are sent; it is asked again every minute that an event is due"

@@ -41,6 +41,7 @@ func (m *memory) Save(_ context.Context, b []byte) error {
 // abuse is a target that is asked first. It answers OPTIONS with these headers.
 type abuse struct {
 	mu      sync.Mutex // guards all below
+	cut     bool       // the connection ends instead
 	allow   map[string]string
 	asked   []http.Header
 	events  int
@@ -52,6 +53,9 @@ func (a *abuse) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer a.mu.Unlock()
 	if r.Method == http.MethodOptions {
 		a.asked = append(a.asked, r.Header)
+		if a.cut {
+			panic(http.ErrAbortHandler)
+		}
 		for name, value := range a.allow {
 			w.Header().Set(name, value)
 		}
@@ -325,6 +329,41 @@ func TestHandshakeByCallback(t *testing.T) {
 	refused(other)
 	if err := consent(target(t, `{"url": "`+url+`"}`, e), token, ""); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("without a handshake: %v", err)
+	}
+}
+
+// The address is good for who has read it, though no answer to the question has come back.
+func TestHandshakeByCallbackWithoutAnAnswer(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		far, url := newAbuse(t)
+		far.cut = true
+		now := time.Now()
+		e := env(t, &now, nil)
+		e.State = &memory{}
+		config := fmt.Sprintf(`{"url": "%s", "handshake": {"mode": "required", "origin": "a.example", "rate": 600, "callback": "https://rialto.example.com"}}`, url)
+		w := target(t, config, e)
+		for range 2 {
+			if _, err := w.Deliver(t.Context(), targettest.Delivery()); targets.ReasonOf(err) != targets.ReasonReset {
+				t.Fatalf("Deliver = %v", err)
+			}
+		}
+		if p := w.(targets.Paced).Pace(); p.PerSecond != 1 || p.Burst != 1 {
+			t.Errorf("while it is not known it goes at %+v", p)
+		}
+		if restart {
+			w = target(t, config, e)
+		}
+		far.mu.Lock()
+		first, second := far.asked[0].Get("WebHook-Request-Callback"), far.asked[1].Get("WebHook-Request-Callback")
+		far.mu.Unlock()
+		token := strings.TrimPrefix(first, "https://rialto.example.com/consents/ops/")
+		if err := w.(targets.Consenter).Consent(t.Context(), token, "120"); err != nil || first != second {
+			t.Fatalf("%v, after it was asked with %q and %q", err, first, second)
+		}
+		deliver(t, w, targettest.Delivery())
+		if asked, events := far.counts(); asked != 2 || events != 1 || w.(targets.Paced).Pace().PerSecond != 2 {
+			t.Errorf("asked %d times, %d events, it goes at %+v", asked, events, w.(targets.Paced).Pace())
+		}
 	}
 }
 

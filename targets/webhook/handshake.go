@@ -75,6 +75,7 @@ type handshake struct {
 	handshakeConfig
 	w      *webhook
 	turn   chan struct{}           // held by who asks
+	unread bool                    // what is kept could not be read, and nothing is written over it; guarded by turn
 	answer atomic.Pointer[consent] // nil = not known yet
 }
 
@@ -94,9 +95,9 @@ func (h *handshake) agreed(ctx context.Context) error {
 	case <-ctx.Done():
 		return &targets.Error{Reason: targets.ReasonOf(ctx.Err()), Err: ctx.Err()}
 	}
-	a := h.answer.Load()
-	if a == nil {
-		a = h.recall(ctx)
+	a, err := h.known(ctx)
+	if err != nil {
+		h.w.env.Logger.Warn("what the target has agreed to cannot be read, it is asked again", slog.Any("err", err))
 	}
 	if !h.fresh(a) {
 		token := h.tokenOf(a)
@@ -116,6 +117,9 @@ func (h *handshake) agreed(ctx context.Context) error {
 // keep has a be what is known, and writes it down.
 func (h *handshake) keep(ctx context.Context, a *consent) {
 	h.answer.Store(a)
+	if h.unread {
+		return
+	}
 	if err := h.remember(ctx, a); err != nil {
 		h.w.env.Logger.Warn("what the target has agreed to is not written down, it is asked again after a restart", slog.Any("err", err))
 	}
@@ -177,9 +181,9 @@ func (h *handshake) granted(ctx context.Context, token, rate string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	a := h.answer.Load()
-	if a == nil {
-		a = h.recall(ctx)
+	a, err := h.known(ctx)
+	if err != nil {
+		return &fault.Error{Kind: fault.Unavailable, Message: "what the target was asked cannot be read", RetryAfter: time.Second, Err: err}
 	}
 	if !h.current(a) || a.Token == "" || subtle.ConstantTimeCompare([]byte(a.Token), []byte(token)) == 0 {
 		return errNoConsent
@@ -251,20 +255,32 @@ func (h *handshake) ask(ctx context.Context, token string) (*consent, *targets.E
 	return a, nil
 }
 
+// known is what is known of the target's answer, or, with an error, what is without what was kept over a restart; nil if nothing is. The
+// caller has the turn.
+func (h *handshake) known(ctx context.Context) (*consent, error) {
+	a := h.answer.Load()
+	if a != nil && !h.unread {
+		return a, nil
+	}
+	kept, err := h.recall(ctx)
+	if h.unread = err != nil; kept != nil {
+		a = kept
+	}
+	return a, err
+}
+
 // recall returns the answer that was given before a restart; nil if there is none.
-func (h *handshake) recall(ctx context.Context) *consent {
+func (h *handshake) recall(ctx context.Context) (*consent, error) {
 	b, err := h.w.env.State.Load(ctx)
-	a := &consent{}
-	if err == nil && b != nil {
-		err = json.Unmarshal(b, a)
-	}
-	if err != nil {
-		h.w.env.Logger.Warn("what the target has agreed to is not known, it is asked again", slog.Any("err", err))
-	}
 	if err != nil || b == nil {
-		return nil
+		return nil, err
 	}
-	return a
+	a := &consent{}
+	if err := json.Unmarshal(b, a); err != nil {
+		h.w.env.Logger.Warn("what the target has agreed to is not known, it is asked again", slog.Any("err", err))
+		return nil, nil
+	}
+	return a, nil
 }
 
 func (h *handshake) remember(ctx context.Context, a *consent) error {

@@ -3,6 +3,7 @@
 package webhook_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,15 +21,16 @@ import (
 
 // memory is what a target keeps over restarts.
 type memory struct {
-	mu  sync.Mutex // guards all below
-	b   []byte
-	err error
+	mu      sync.Mutex // guards all below
+	b       []byte
+	err     error
+	loadErr error // of Load alone
 }
 
 func (m *memory) Load(context.Context) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.b, m.err
+	return m.b, cmp.Or(m.err, m.loadErr)
 }
 
 func (m *memory) Save(_ context.Context, b []byte) error {
@@ -364,6 +366,45 @@ func TestHandshakeByCallbackWithoutAnAnswer(t *testing.T) {
 		if asked, events := far.counts(); asked != 2 || events != 1 || w.(targets.Paced).Pace().PerSecond != 2 {
 			t.Errorf("asked %d times, %d events, it goes at %+v", asked, events, w.(targets.Paced).Pace())
 		}
+	}
+}
+
+// What somebody has agreed to by hand is not lost because it could not be read for a while.
+func TestHandshakeThatCannotBeRead(t *testing.T) {
+	far, url := newAbuse(t)
+	now := time.Now()
+	e := env(t, &now, nil)
+	state := &memory{}
+	e.State = state
+	config := fmt.Sprintf(`{"url": "%s", "handshake": {"mode": "required", "origin": "a.example", "rate": 600, "callback": "https://rialto.example.com"}}`, url)
+	refused := func(w targets.Target) {
+		t.Helper()
+		if _, err := w.Deliver(t.Context(), targettest.Delivery()); targets.ReasonOf(err) != targets.ReasonAuth {
+			t.Errorf("Deliver = %v", err)
+		}
+	}
+	w := target(t, config, e)
+	refused(w)
+	token := strings.TrimPrefix(far.asked[0].Get("WebHook-Request-Callback"), "https://rialto.example.com/consents/ops/")
+	consent := func(w targets.Target) error { return w.(targets.Consenter).Consent(t.Context(), token, "120") }
+	w = target(t, config, e)
+	state.loadErr = errors.New("away")
+	if err := consent(w); fault.KindOf(err) != fault.Unavailable {
+		t.Errorf("a consent while the store is away: %v", err)
+	}
+	state.loadErr = nil
+	if err := consent(w); err != nil {
+		t.Fatal(err)
+	}
+	w = target(t, config, e)
+	state.loadErr = errors.New("away")
+	refused(w)
+	state.loadErr = nil
+	now = now.Add(time.Minute)
+	deliver(t, w, targettest.Delivery())
+	deliver(t, target(t, config, e), targettest.Delivery())
+	if asked, events := far.counts(); asked != 2 || events != 2 {
+		t.Errorf("asked %d times, %d events", asked, events)
 	}
 }
 

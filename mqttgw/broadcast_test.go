@@ -3,9 +3,12 @@
 package mqttgw_test
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rialto-bridge/rialto/internal/fault"
@@ -48,6 +51,28 @@ func (st *station) state(id, want string) (b mqttgw.Broadcast) {
 		return b.State == want
 	})
 	return b
+}
+
+// What keeps a broadcast from going on and is not for everybody to see stands in the log, once.
+func TestBroadcastWaitsForAnErrorThatIsLogged(t *testing.T) {
+	var log strings.Builder
+	jobs := &memoryLog{}
+	st := newStationOn(t, &station{}, &memoryLog{}, func(o *mqttgw.Options) {
+		o.Broadcasts, o.Logger = jobs, slog.New(slog.NewTextHandler(&log, nil))
+	})
+	st.now.connect(packet.V5, "c")
+	st.down.set(func() { st.down.fail = errors.New("the disk is on fire") })
+	b := st.broadcast(mqttgw.BroadcastSpec{Select: mqttgw.Selection{Devices: []string{"box"}}})
+	eventually(t, "it waits", func() bool {
+		now, err := st.now.gateway.BroadcastByID(t.Context(), b.ID)
+		return err == nil && now.Waiting != "" && !strings.Contains(now.Waiting, "fire")
+	})
+	st.down.set(func() { st.down.fail = nil })
+	st.state(b.ID, mqttgw.BroadcastDone)
+	st.now.stop()
+	if strings.Count(log.String(), "the disk is on fire") != 1 {
+		t.Errorf("the log says %s", log.String())
+	}
 }
 
 func TestBroadcastSelects(t *testing.T) {

@@ -55,12 +55,15 @@ func (b *broadcasts) work(r *broadcast) {
 	}
 }
 
-// note says why a broadcast waits.
+// note says why a broadcast waits, to the log too, as long as the reason is the same once.
 func (b *broadcasts) note(r *broadcast, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	before := r.Waiting
 	if r.Waiting = ""; err != nil && r.State == BroadcastRunning {
-		r.Waiting = reasonFor(err)
+		if r.Waiting = reasonFor(err); r.Waiting != before {
+			b.g.log.Warn("broadcast waits", "job", r.ID, "err", err)
+		}
 	}
 }
 

@@ -681,6 +681,20 @@ func TestCommandForADeviceWithSeveralClientIDs(t *testing.T) {
 	}
 }
 
+// Of two Devices of one principal a client is the one whose password it has shown, and gets the commands of no other.
+func TestCommandForOneOfTwoPasswords(t *testing.T) {
+	st := newStation(t, with(defined(t, `{"name":"one","principal":"p","password":{"value":"1"}}`, `{"name":"two","principal":"p","password":{"value":"2"}}`)))
+	c := st.now.connect(packet.V5, "c", credentials("p", "2"))
+	c.subscribe(1, "#")
+	st.send(mqttgw.CommandSpec{Device: "one", QoS: 1, Payload: []byte("for one")})
+	cmd := st.send(mqttgw.CommandSpec{Device: "two", QoS: 1, Payload: []byte("for two")})
+	if m := c.message(); string(m.Payload) != "for two" {
+		t.Errorf("got a command %q", m.Payload)
+	}
+	st.status("two", cmd.ID, mqttgw.StatusAcknowledged)
+	c.nothing()
+}
+
 // A command is not refused for the rights that its device would have if it came another way.
 func TestCommandForADeviceWithAToken(t *testing.T) {
 	key := newTokenKey(t, "")

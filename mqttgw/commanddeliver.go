@@ -69,12 +69,24 @@ func (d *Directory) addresses(key sessionKey) (names [2]string) {
 	return names
 }
 
+// addresses are the devices that the client is, as it was judged: of several Devices that its client id may be, the one whose password it
+// has shown. mu is held.
+func (c *conn) addresses() [2]string {
+	names := c.g.opts.Directory.addresses(c.key)
+	if names[0] = ""; c.standing.device != nil {
+		names[0] = c.standing.device.Name
+	}
+	return names
+}
+
 // waitsFor reports whether anything may wait for a client.
-func (c *commands) waitsFor(key sessionKey) bool {
+func (c *commands) waitsFor(client *conn) bool {
 	if c == nil {
 		return false
 	}
-	names := c.g.opts.Directory.addresses(key)
+	client.mu.Lock()
+	names := client.addresses()
+	client.mu.Unlock()
 	return c.waits(names[0]) || c.waits(names[1])
 }
 
@@ -132,7 +144,7 @@ func (c *conn) nextOrder() *order {
 	if !c.ordersDue() {
 		return nil
 	}
-	o := c.g.commands.next(s)
+	o := c.g.commands.next(s, c.addresses())
 	s.orders = o != nil
 	return o
 }
@@ -149,10 +161,9 @@ func (c *conn) giveOrder(o *order, m *message) {
 	}
 }
 
-// next returns the first command that waits for the client of a session, and that it can get; nil if there is none. The
-// session's mu is held.
-func (c *commands) next(s *session) *order {
-	names := c.g.opts.Directory.addresses(s.key)
+// next returns the first command that waits for the client of a session, which is these devices, and that it can get; nil if there is
+// none. The session's mu is held.
+func (c *commands) next(s *session, names [2]string) *order {
 	now := c.g.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -290,7 +290,7 @@ func (c *conn) reconsider() {
 
 // lookAgain has the writer look for commands: what the client may receive may be more than before.
 func (c *conn) lookAgain() {
-	if c.g.commands.waitsFor(c.key) {
+	if c.g.commands.waitsFor(c) {
 		c.wakeOrders()
 	}
 }

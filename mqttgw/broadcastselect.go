@@ -150,11 +150,14 @@ func (d *Device) labelled(labels map[string]string) bool {
 // onlineDevices are the devices that are connected.
 func (g *Gateway) onlineDevices() map[string]bool {
 	g.mu.Lock()
-	keys := slices.Collect(maps.Keys(g.holders))
+	holders := slices.Collect(maps.Values(g.holders))
 	g.mu.Unlock()
-	online := make(map[string]bool, len(keys))
-	for _, key := range keys {
-		for _, name := range g.opts.Directory.addresses(key) {
+	online := make(map[string]bool, len(holders))
+	for _, c := range holders {
+		c.mu.Lock()
+		names := c.addresses()
+		c.mu.Unlock()
+		for _, name := range names {
 			online[name] = true
 		}
 	}

@@ -79,13 +79,13 @@ func (g *Gateway) clientsOf(keys []sessionKey) []Client {
 		c, s, kept := g.holders[key], g.seen[key], g.sessions[key]
 		g.mu.Unlock()
 		d := Client{Principal: key.principal, ClientID: key.clientID, Address: s.address, LastSeen: s.at, Reason: s.reason}
+		d.Device = g.opts.Directory.deviceOf(key.principal, key.clientID)
 		switch {
 		case c != nil:
 			d = c.describe()
 		case kept != nil:
 			kept.describe(&d)
 		}
-		d.Device = g.opts.Directory.deviceOf(key.principal, key.clientID)
 		out = append(out, d)
 	}
 	slices.SortFunc(out, func(a, b Client) int {
@@ -181,9 +181,9 @@ func (g *Gateway) DisconnectDevice(name string) (n int, ok bool) {
 	if dev == nil {
 		return 0, false
 	}
-	for _, key := range g.keys(func(k sessionKey) bool { return k.principal == dev.Principal }) {
-		if d.deviceOf(key.principal, key.clientID) == name {
-			n += g.Disconnect(key.principal, key.clientID)
+	for _, c := range g.Clients(dev.Principal, false) {
+		if c.Online && c.Device == name {
+			n += g.Disconnect(c.Principal, c.ClientID)
 		}
 	}
 	return n, true
@@ -224,6 +224,9 @@ func (c *conn) describe() Client {
 		LastSeen: time.Unix(0, c.lastSeen.Load()), Protocol: protocolName(c.version)}
 	if c.who != nil {
 		d.Via = string(c.who.via)
+	}
+	if c.standing.device != nil {
+		d.Device = c.standing.device.Name
 	}
 	s := c.held
 	c.mu.Unlock()

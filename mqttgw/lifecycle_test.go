@@ -272,3 +272,22 @@ func TestMappingsApplyToPublishes(t *testing.T) {
 		t.Errorf("after a change that failed: %+v", e)
 	}
 }
+
+// Of two Devices of one principal a client is the one whose password it has shown.
+func TestStatusOfTwoPasswords(t *testing.T) {
+	s := start(t, with(defined(t, `{"name":"one","principal":"p","password":{"value":"1"}}`, `{"name":"two","principal":"p","password":{"value":"2"}}`)))
+	c := s.connect(packet.V5, "c", credentials("p", "2"))
+	for name, online := range map[string]bool{"one": false, "two": true} {
+		if got, _ := s.gateway.DeviceStatus(name, false); got.Online != online {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if n, _ := s.gateway.DisconnectDevice("one"); n != 0 {
+		t.Errorf("%d connections of one", n)
+	}
+	c.nothing()
+	if n, _ := s.gateway.DisconnectDevice("two"); n != 1 {
+		t.Errorf("%d connections of two", n)
+	}
+	c.closed(packet.AdministrativeAction)
+}

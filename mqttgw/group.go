@@ -112,9 +112,12 @@ func newGroup(g *Gateway, filter string, since moment) *group {
 	return gr
 }
 
+// noteLag keeps lags right. mu is held.
+func (gr *group) noteLag() { gr.lags.Store(gr.waits() != nil || len(gr.lost) > 0) }
+
 // changed keeps lags right and has the recorder write the group down. mu is held.
 func (gr *group) changed() {
-	gr.lags.Store(gr.waits() != nil || len(gr.lost) > 0)
+	gr.noteLag()
 	if gr.g.recorder != nil && !gr.dirty {
 		gr.dirty = true
 		gr.g.recorder.noteGroup(gr)
@@ -149,9 +152,16 @@ func (gr *group) deliver(m *message) (start *conn) {
 		gr.wait(m)
 		return nil
 	}
+	if m.origin.QoS == 0 {
+		_, start = gr.hand(m)
+		return start
+	}
+	gr.lags.Store(true) // before members are asked: one that gets room after that looks whether something waits
 	best, start := gr.hand(m)
 	if best == later {
 		gr.wait(m)
+	} else {
+		gr.noteLag()
 	}
 	return start
 }

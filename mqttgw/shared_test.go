@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rialto-bridge/rialto/internal/event"
 	"github.com/rialto-bridge/rialto/mqttgw"
 	"github.com/rialto-bridge/rialto/mqttgw/packet"
 )
@@ -289,4 +290,26 @@ func TestSharedBesideOrdinary(t *testing.T) {
 		t.Errorf("subscription identifiers %v", ids)
 	}
 	c.nothing()
+}
+
+// A member that gets room in the moment in which a message finds none gets that message, and the group goes on.
+func TestRoomThatComesWhileAMessageFindsNone(t *testing.T) {
+	s := start(t)
+	c := s.connect(packet.V5, "c", func(p *packet.Connect) { p.Properties = p.Properties.AppendInt(packet.ReceiveMaximum, 1) })
+	c.subscribe(1, "$share/g/t")
+	put := func(k int) {
+		rec := &event.Record{Event: event.Event{ID: fmt.Sprint(k), Data: fmt.Append(nil, k)}, MQTT: &event.Origin{Topic: "t", QoS: 1}, Minted: true}
+		if err := s.bus.Publish(t.Context(), "devices", rec, func(error) {}); err != nil {
+			t.Error(err)
+		}
+	}
+	put(0)
+	for k := range 20_000 {
+		m := recv[*packet.Publish](c)
+		if string(m.Payload) != fmt.Sprint(k) {
+			t.Fatalf("got %s, want %d", m.Payload, k)
+		}
+		put(k + 1) // while the one before is acknowledged
+		c.send(&packet.Ack{Kind: packet.TypePuback, PacketID: m.PacketID})
+	}
 }

@@ -161,6 +161,8 @@ func TestDefinitionsRefuse(t *testing.T) {
 		{"null", request{"PUT", "/v1/targets/x", `null`, json}, 400, "invalid", []string{""}},
 		{"not JSON", request{"PUT", "/v1/targets/x", `{"a":`, json}, 400, "invalid", []string{""}},
 		{"two documents", request{"PUT", "/v1/targets/x", `{} {}`, json}, 400, "invalid", []string{""}},
+		{"a bracket behind it", request{"PUT", "/v1/targets/x", `{"config":{"url":"u"}}}`, json}, 400, "invalid", []string{""}},
+		{"a key and more", request{"POST", "/v1/keys", `{"kind":"Key","name":"ci","scopes":["events:read"]}]`, json}, 400, "invalid", []string{""}},
 		{"member twice", request{"PUT", "/v1/targets/x", `{"config":{},"config":{}}`, json}, 400, "invalid", []string{"/config"}},
 		{"labels", request{"PUT", "/v1/targets/x", `{"labels":{"a":1},"config":{"url":"u"}}`, json}, 400, "invalid", []string{"/labels"}},
 		{"label with comma", request{"PUT", "/v1/targets/x", `{"labels":{"a/b,":"1"},"config":{"url":"u"}}`, json}, 400, "invalid", []string{"/labels/a~1b,"}},

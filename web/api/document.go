@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,10 +60,15 @@ func members(doc []byte) ([]member, error) {
 	if _, err := dec.Token(); err != nil {
 		return nil, syntaxFault(err)
 	}
-	if dec.More() {
-		return nil, fault.Invalidf("", "something follows the document")
+	return out, atEnd(dec)
+}
+
+// atEnd refuses what follows a document.
+func atEnd(dec *json.Decoder) error {
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return fault.Invalidf("", "something follows the document")
 	}
-	return out, nil
+	return nil
 }
 
 func join(ms []member) ([]byte, error) {
@@ -269,7 +275,7 @@ func decodeStrict(doc []byte, v any) error {
 	var wrongType *json.UnmarshalTypeError
 	switch {
 	case err == nil:
-		return nil
+		return atEnd(dec)
 	case errors.As(err, &wrongType):
 		return fault.Invalidf(fieldPointer(wrongType.Field), "must be %s", jsonTypeName(wrongType.Type.Kind().String()))
 	}

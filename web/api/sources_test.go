@@ -94,7 +94,7 @@ func TestSourcesArePausedAndReset(t *testing.T) {
 	for _, c := range []struct {
 		path, body string
 		want       int
-	}{{"/v1/sources/nobody:pause", "", 404}, {"/v1/sources/nobody:reset", "", 404}, {"/v1/sources/shop:reset", `{"begin":"earliest"}`, 400}, {"/v1/sources/shop:pause?x=1", "", 400}} {
+	}{{"/v1/sources/nobody:pause", "", 404}, {"/v1/sources/nobody:reset", "", 404}, {"/v1/sources/shop:reset", `{"begin":"earliest"}`, 400}, {"/v1/sources/shop:reset", `{"start":"earliest"} x`, 400}, {"/v1/sources/shop:pause?x=1", "", 400}} {
 		if a := s.do("POST", c.path, c.body); a.status != c.want {
 			t.Errorf("%s: %d %s, want %d", c.path, a.status, a.body, c.want)
 		}

@@ -61,17 +61,28 @@ type Broadcast struct {
 	ChangedAt time.Time `json:"changedAt"` // of the state
 }
 
-// broadcast is a Broadcast as it is written down, whole each time: the last of a number counts.
+// broadcast is a Broadcast as it is written down, whole when it is made.
 type broadcast struct {
 	Broadcast
 	N       uint64      `json:"n"`      // the sequence of its first message, which itself says 0
 	Cursor  string      `json:"cursor"` // devices up to this one had their turn
 	Command CommandSpec `json:"command"`
 
-	seq     uint64        // of its last message
+	whole   uint64        // the sequence of its last message that has all of it
 	writing chan struct{} // held while it is written
 	wake    chan struct{} // its state has changed
 	active  bool          // its goroutine exists
+}
+
+// broadcastProgress is what is written down of a broadcast that goes on: the list of its devices and its payload may be large, and stay.
+type broadcastProgress struct {
+	Of        uint64    `json:"of"` // its number
+	State     string    `json:"state"`
+	Sent      int       `json:"sent"`
+	Skipped   int       `json:"skipped,omitempty"`
+	Skip      string    `json:"skipReason,omitempty"`
+	Cursor    string    `json:"cursor"`
+	ChangedAt time.Time `json:"changedAt"`
 }
 
 // Limits of broadcasts.
@@ -120,14 +131,31 @@ func (b *broadcasts) load(ctx context.Context) error {
 			if m.Gap() {
 				continue
 			}
-			var r broadcast
-			if err := json.Unmarshal(m.Data, &r); err != nil {
+			if err := b.take(m.Data, m.Seq); err != nil {
 				b.g.log.Error("broadcast passed over", "seq", m.Seq, "err", err)
-				continue
 			}
-			b.put(&r, m.Seq)
 		}
 	}
+}
+
+// take takes in what was written of a broadcast. Nothing runs yet.
+func (b *broadcasts) take(data []byte, seq uint64) error {
+	var p broadcastProgress
+	if err := json.Unmarshal(data, &p); err != nil {
+		return err
+	}
+	if p.Of == 0 {
+		var r broadcast
+		if err := json.Unmarshal(data, &r); err != nil {
+			return err
+		}
+		b.put(&r, seq)
+		return nil
+	}
+	if r := b.all[p.Of]; r != nil { // else it is forgotten
+		r.State, r.Sent, r.Skipped, r.Skip, r.Cursor, r.ChangedAt = p.State, p.Sent, p.Skipped, p.Skip, p.Cursor, p.ChangedAt
+	}
+	return nil
 }
 
 // put takes a broadcast in as it was written. mu is held, or nothing runs yet.
@@ -136,7 +164,7 @@ func (b *broadcasts) put(r *broadcast, seq uint64) *broadcast {
 		r.N = seq
 	}
 	r.ID = "broadcast-" + strconv.FormatUint(r.N, 10)
-	r.seq, r.writing, r.wake = seq, make(chan struct{}, 1), make(chan struct{}, 1)
+	r.whole, r.writing, r.wake = seq, make(chan struct{}, 1), make(chan struct{}, 1)
 	b.all[r.N] = r
 	var ended []uint64
 	for n, x := range b.all {
@@ -181,9 +209,9 @@ func (b *broadcasts) run(r *broadcast) {
 	}
 }
 
-// write writes a broadcast down and waits for the commit.
-func (b *broadcasts) write(ctx context.Context, r broadcast) (uint64, error) {
-	data, err := json.Marshal(r)
+// write writes down a broadcast, or how far it is, and waits for the commit.
+func (b *broadcasts) write(ctx context.Context, what any) (uint64, error) {
+	data, err := json.Marshal(what)
 	if err != nil {
 		return 0, err
 	}
@@ -390,13 +418,12 @@ func (b *broadcasts) change(ctx context.Context, r *broadcast, fn func(*broadcas
 	if old != next.State {
 		next.ChangedAt, next.Waiting = b.g.now(), ""
 	}
-	seq, err := b.write(ctx, next)
-	if err != nil {
+	if _, err := b.write(ctx, broadcastProgress{next.N, next.State, next.Sent, next.Skipped, next.Skip, next.Cursor, next.ChangedAt}); err != nil {
 		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r.State, r.ChangedAt, r.seq = next.State, next.ChangedAt, seq // what its goroutine has done meanwhile stands
+	r.State, r.ChangedAt = next.State, next.ChangedAt // what its goroutine has done meanwhile stands
 	if old != next.State {
 		r.Waiting = ""
 	}
@@ -421,8 +448,8 @@ func (b *broadcasts) trim(ctx context.Context, now time.Time) error {
 	b.mu.Lock()
 	protect := uint64(1) << 62
 	for _, r := range b.all {
-		if r.open() {
-			protect = min(protect, r.seq)
+		if r.open() || now.Sub(r.ChangedAt) < broadcastKept {
+			protect = min(protect, r.whole)
 		}
 	}
 	b.mu.Unlock()
@@ -433,7 +460,7 @@ func (b *broadcasts) trim(ctx context.Context, now time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for n, r := range b.all {
-		if r.seq < gone.First {
+		if r.whole < gone.First {
 			delete(b.all, n)
 			err = errors.Join(err, b.g.commands.view.forget(r.ID))
 		}

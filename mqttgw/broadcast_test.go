@@ -188,6 +188,47 @@ func TestBroadcastSurvives(t *testing.T) {
 	}
 }
 
+// How far a broadcast is is written down every few seconds, maybe for weeks: without its devices and what they are sent.
+func TestBroadcastsThatGoOnWriteLittle(t *testing.T) {
+	jobs := &memoryLog{}
+	dir := mqttgw.NewDirectory()
+	st := newStation(t, func(o *mqttgw.Options) { o.Directory, o.Broadcasts = dir, jobs })
+	payload := strings.Repeat("x", 100<<10)
+	b := st.broadcast(mqttgw.BroadcastSpec{Select: mqttgw.Selection{Devices: []string{"a", "b"}}, Rate: 1, Batch: 1, Why: "w", Command: mqttgw.CommandSpec{Payload: []byte(payload), QoS: 1}})
+	eventually(t, "one has got it", func() bool {
+		got, err := st.now.gateway.BroadcastByID(t.Context(), b.ID)
+		return err == nil && got.Sent == 1
+	})
+	for _, state := range []string{mqttgw.BroadcastPaused, mqttgw.BroadcastRunning, mqttgw.BroadcastPaused} {
+		if _, err := st.now.gateway.SetBroadcast(t.Context(), b.ID, state, "me"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st.restart()
+	if got := st.state(b.ID, mqttgw.BroadcastPaused); got.Sent != 1 || got.Total != 2 || got.Why != "w" {
+		t.Errorf("after a restart %+v", got)
+	}
+	if _, err := st.now.gateway.SetBroadcast(t.Context(), b.ID, mqttgw.BroadcastRunning, "me"); err != nil {
+		t.Fatal(err)
+	}
+	c := st.now.connect(packet.V5, "b")
+	c.subscribe(1, "#")
+	if m := c.message(); string(m.Payload) != payload {
+		t.Errorf("got %d bytes", len(m.Payload))
+	}
+	st.state(b.ID, mqttgw.BroadcastDone)
+	st.now.stop()
+	whole := 0
+	for _, m := range jobs.msgs {
+		if len(m.Data) > 1<<10 {
+			whole++
+		}
+	}
+	if whole != 1 || len(jobs.msgs) < 5 {
+		t.Errorf("%d of %d messages are large", whole, len(jobs.msgs))
+	}
+}
+
 // What is in the way of all makes it wait, what is in the way of one leaves that one out.
 func TestBroadcastWaits(t *testing.T) {
 	st := fleet(t, func(o *mqttgw.Options) { o.Limits.MaxDeviceCommands, o.Limits.MaxCommands = 1, 12 })

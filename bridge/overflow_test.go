@@ -72,7 +72,7 @@ func (f *fixture) busStatus() bridge.BusStatus {
 // roomAgain waits until the bus takes everything again, without anything being published.
 func (f *fixture) roomAgain() {
 	f.t.Helper()
-	f.within(5*time.Second, func() (string, bool) {
+	f.within(30*time.Second, func() (string, bool) { // a trim may take no more than a tenth of the time
 		s := f.busStatus()
 		return fmt.Sprintf("bus %+v", s), s.State == bridge.BusRoom && s.Bytes <= 25<<20
 	})

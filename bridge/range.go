@@ -289,29 +289,28 @@ func (p *path) cancelled(target string, n uint64) {
 	}
 }
 
-// dropDeleted cancels what is ranged for rules and targets that were deleted while nothing ran.
-func (p *path) dropDeleted(rs *ruleset) error {
-	var drops []journal.Drop
-	err := p.b.o.Journal.EachRange(p.name, func(target string, _ journal.Range) error {
+// deletedRanges are the ranges of rules and targets that were deleted while nothing ran, to be cancelled.
+func (p *path) deletedRanges() (drops []journal.Drop, err error) {
+	err = p.b.o.Journal.EachRange(p.name, func(target string, _ journal.Range) error {
 		if p.b.lane(target) == nil {
 			drops = append(drops, journal.Drop{Target: target})
 		}
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	rules, err := p.b.o.Journal.RangedRules(p.name)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	rs := p.rules.Load()
 	for name := range rules {
 		if rs.byName[name] == nil {
 			drops = append(drops, journal.Drop{Rule: name})
 		}
 	}
-	p.dropRanged(drops...)
-	return nil
+	return drops, nil
 }
 
 // inRange reports whether a delivery waits in a range.

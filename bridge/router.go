@@ -83,7 +83,7 @@ func (p *path) waits(err error) bool {
 	return pause(p.ctx, wait)
 }
 
-// resume offers again what was live when the last run ended, and returns where routing continues. If it fails it has done
+// resume offers again what was live when the last run ended, and returns where routing continues. If it fails it has offered
 // nothing.
 func (p *path) resume() (next uint64, err error) {
 	j := p.b.o.Journal
@@ -108,13 +108,18 @@ func (p *path) resume() (next uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	for seq := floor + 1; seq <= routed; seq++ {
-		p.track.add(seq, owed[seq])
+	drops, err := p.deletedRanges()
+	if err != nil {
+		return 0, err
 	}
 	for _, l := range p.b.allLanes() { // before anything stands behind it
 		if err := l.linesOf(p); err != nil {
 			return 0, err
 		}
+	}
+	// From here on nothing fails: what is offered is not offered again.
+	for seq := floor + 1; seq <= routed; seq++ {
+		p.track.add(seq, owed[seq])
 	}
 	for _, t := range tasks {
 		p.b.offer(t, nil)
@@ -124,10 +129,8 @@ func (p *path) resume() (next uint64, err error) {
 		p.b.log.Info("deliveries taken up again", "bus", p.name, "count", len(live))
 	}
 	// A rule or target may have been deleted while nothing ran.
+	p.dropRanged(drops...)
 	rs := p.rules.Load()
-	if err := p.dropDeleted(rs); err != nil {
-		return 0, err
-	}
 	p.cancelParked(ofRules(func(name string) bool { return rs.byName[name] == nil }), reasonRuleDeleted)
 	p.cancelParked(ofTarget(func(name string) bool { return p.b.lane(name) == nil }), reasonTargetDeleted)
 	// Lanes that looked for parked deliveries before this bus was open have passed over them.

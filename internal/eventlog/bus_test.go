@@ -329,6 +329,29 @@ func TestLongTrimLetsAppendsThrough(t *testing.T) {
 	}
 }
 
+// A trim and commits share the files of the blocks.
+func TestTrimBesideAppends(t *testing.T) {
+	s := openStream(t, open(t, eventlog.Options{Dir: t.TempDir(), Durability: eventlog.OS}), "t")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		appendRaw(t, s, 160, 500_000)
+	}()
+	for going := true; going; {
+		select {
+		case <-ended:
+			going = false
+		default:
+		}
+		if _, err := s.Trim(t.Context(), eventlog.TrimPolicy{MaxBytes: 1, Protect: math.MaxUint64}); err != nil {
+			t.Error(err)
+		}
+	}
+	if in := s.Info(); in.Last != 160 || in.First == 1 {
+		t.Errorf("in the end %+v", in)
+	}
+}
+
 func TestTrim(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, eventlog.Options{Dir: dir, RingBytes: 1 << 20})

@@ -82,13 +82,14 @@ func (s *Stream) persist(group []*batch, sent int) error {
 		return f
 	}
 	start := time.Now()
-	if err := s.syncer.commit(); err != nil {
+	last, err := s.syncer.commit()
+	if err != nil {
 		return err
 	}
 	m := s.log.metrics
 	m.fsync.Observe(time.Since(start).Seconds())
 	m.batch.Observe(float64(sent))
-	if err := s.syncer.follow(); err != nil {
+	if err := s.syncer.follow(last); err != nil {
 		return err
 	}
 	for _, b := range slices.Backward(group) {

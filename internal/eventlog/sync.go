@@ -18,8 +18,8 @@ type syncer struct {
 	sync   func(*os.File) error // nil: nothing is synced, blocks are only followed
 
 	mu    sync.Mutex // held while syncing and while a trim replaces files
-	file  *os.File   // block index, nil before the first
-	index uint32
+	file  *os.File   // guarded by mu; block index, nil before the first
+	index uint32     // guarded by mu
 }
 
 // newSyncer continues at the last block. After a crash the blocks that unacknowledged batches may have been written
@@ -75,13 +75,13 @@ func (s *syncer) one() error {
 	return nil
 }
 
-// commit makes everything durable that was written before the call. Its cost is one sync, and one more for each block
-// that is new, with one of the directory.
-func (s *syncer) commit() error {
+// commit makes everything durable that was written before the call, and returns the last block. Its cost is one sync, and one more for
+// each block that is new, with one of the directory.
+func (s *syncer) commit() (last uint32, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.one(); err != nil {
-		return err
+		return 0, err
 	}
 	fresh := false
 	for {
@@ -90,32 +90,29 @@ func (s *syncer) commit() error {
 			break
 		}
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if err := s.one(); err != nil {
-			return err
+			return 0, err
 		}
 		fresh = true
 	}
-	if !fresh {
-		return nil
-	}
-	if s.sync != nil {
+	if fresh && s.sync != nil {
 		if err := syncPath(s.blocks.dir); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return s.index, nil
 }
 
-// follow tells the reader about blocks up to the last one that was opened.
-func (s *syncer) follow() error {
+// follow tells the reader about blocks up to the last one, as commit has returned it.
+func (s *syncer) follow(last uint32) error {
 	list := s.blocks.snapshot()
 	from := uint32(1)
 	if len(list) > 0 {
 		from = list[len(list)-1].index + 1
 	}
-	for index := from; index <= s.index; index++ {
+	for index := from; index <= last; index++ {
 		if _, err := s.blocks.add(index); err != nil {
 			return err
 		}

@@ -211,7 +211,7 @@ func reference(s string) string {
 	if s == "" || probe.Validate(event.Limits{}) == nil {
 		return s
 	}
-	return url.PathEscape(plain(s, maxAttribute/3)) // three bytes for one
+	return strings.ReplaceAll(url.PathEscape(plain(s, maxAttribute/3)), ":", "%3A") // three bytes for one
 }
 
 // jsonEvent is an event with a JSON payload; what is empty is left out, and a time that is missing is that of arrival.

@@ -44,6 +44,8 @@ func TestReference(t *testing.T) {
 		{long, long},
 		{long + "y", long},
 		{"100 %", "100%20%25"},
+		{":", "%3A"},
+		{"a b:c", "a%20b%3Ac"},
 		{strings.Repeat("%", maxAttribute), strings.Repeat("%25", maxAttribute/3)},
 	} {
 		if got := reference(c.in); got != c.want {

@@ -121,7 +121,7 @@ func TestASharedGroupThatIsFarBehind(t *testing.T) {
 	if len(seen) != messages {
 		t.Errorf("%d of %d messages came", len(seen), messages)
 	}
-	if read := bus.reads.Load(); read > 20*messages {
+	if read := bus.reads.Load(); read > 40*messages { // one by one they were some 70,000
 		t.Errorf("%d entries were read for %d messages among %d", read, messages, messages*(others+1))
 	}
 	p.publish("jobs/x", "live")

@@ -17,11 +17,7 @@ import (
 
 // While a worker reads what is due, another delivery is parked, too late for that reading. The lane must not forget it.
 func TestWhatIsParkedDuringAReadingOfTheDueIsNotForgotten(t *testing.T) {
-	j, err := journal.Open(journal.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer j.Close()
+	j := emptyViews(t)
 	now := time.Now()
 	var l *lane
 	park := true
@@ -56,11 +52,7 @@ func TestDueTimesAreOfTheWallClock(t *testing.T) {
 
 // What the router has ranged gets into the views while it asks whether the range is still there. What comes then must not go before it.
 func TestARangeThatIsWrittenWhileTheRouterAsksGoesFirst(t *testing.T) {
-	j, err := journal.Open(journal.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer j.Close()
+	j := emptyViews(t)
 	b := &Bridge{o: Options{Journal: j, RangeAfter: 10}}
 	l := newLane(b, &targets.Definition{Name: "ops"}, nil)
 	r := router{p: &path{b: b, name: "default"}, ranging: map[*lane]*ranging{l: {}}}
@@ -100,11 +92,7 @@ func TestARangeThatIsWrittenWhileTheRouterAsksGoesFirst(t *testing.T) {
 
 // What comes out of a range while its bus is removed makes no line: when the bus is set again, its key would wait for a path that has ended.
 func TestABusThatIsRemovedLeavesNoLine(t *testing.T) {
-	j, err := journal.Open(journal.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer j.Close()
+	j := emptyViews(t)
 	b := &Bridge{o: Options{Journal: j, Now: time.Now}}
 	l := newLane(b, &targets.Definition{Name: "ops"}, nil)
 	p := &path{b: b, name: "default"}
@@ -120,11 +108,7 @@ func TestABusThatIsRemovedLeavesNoLine(t *testing.T) {
 
 // A range grows while the lane looks in vain at another one, whose bus is just removed. It must not take that for a sign that there is nothing.
 func TestARangeThatGrowsDuringAVainLookIsTaken(t *testing.T) {
-	j, err := journal.Open(journal.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer j.Close()
+	j := emptyViews(t)
 	var e journal.Encoder
 	e.Routed(journal.Routed{Seq: 1, Ranged: []journal.Route{{Rule: "all", Target: "ops"}}})
 	if err := j.Apply("removed", 1, e.Take()); err != nil {
@@ -156,11 +140,7 @@ func TestARangeThatGrowsDuringAVainLookIsTaken(t *testing.T) {
 
 // A delivery that is made while somebody asks to skip it is not skipped.
 func TestWhatWasDeliveredMeanwhileIsNotClaimed(t *testing.T) {
-	j, err := journal.Open(journal.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer j.Close()
+	j := emptyViews(t)
 	record := uint64(0)
 	apply := func(fn func(*journal.Encoder)) {
 		record++
@@ -205,11 +185,7 @@ func TestWhatWasDeliveredMeanwhileIsNotClaimed(t *testing.T) {
 
 // What has come out of a range is parked before the lane is told. What follows it must not have its turn in between.
 func TestWhatComesOutOfARangeHasItsTurnFirst(t *testing.T) {
-	j, err := journal.Open(journal.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer j.Close()
+	j := emptyViews(t)
 	now := time.Now()
 	b := &Bridge{o: Options{Journal: j, Now: func() time.Time { return now }}}
 	l := newLane(b, &targets.Definition{Name: "ops"}, nil)
@@ -252,4 +228,19 @@ func TestWhatComesOutOfARangeHasItsTurnFirst(t *testing.T) {
 	if head := look(); head == nil || head.seq != 1 {
 		t.Errorf("the first of the line is %+v, want that of the range", head)
 	}
+}
+
+// emptyViews are views of nothing.
+func emptyViews(t *testing.T) *journal.Journal {
+	t.Helper()
+	j, err := journal.Open(journal.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := j.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return j
 }
